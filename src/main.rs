@@ -1,0 +1,3 @@
+//! Picks the role, builds the parts, runs them: the only composition root.
+
+fn main() {}
