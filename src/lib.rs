@@ -4,4 +4,5 @@
 //! Reading order: `types/record.rs` → `storage/manifest.rs` → `engine/admission.rs` →
 //! `engine/committer.rs` → `service/records.rs` → `api/s2/records.rs`.
 
+pub mod store;
 pub mod types;

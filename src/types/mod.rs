@@ -1,1 +1,10 @@
-//! x
+//! The vocabulary of every layer: names, configurations, records, positions, time, and every limit.
+//!
+//! Nothing here does I/O. `time` holds the only wall clock of the product.
+
+pub mod config;
+pub mod limits;
+pub mod name;
+pub mod record;
+pub mod stream;
+pub mod time;

@@ -1,0 +1,54 @@
+//! Every limit of the product, in one list. Units are in the names; bytes unless said.
+
+/// Shortest basin name.
+pub const BASIN_NAME_BYTES_MIN: usize = 8;
+/// Longest basin name.
+pub const BASIN_NAME_BYTES_MAX: usize = 48;
+/// Longest stream name, in UTF-8 bytes.
+pub const STREAM_NAME_BYTES_MAX: usize = 512;
+/// Longest `s2-request-token`.
+pub const REQUEST_TOKEN_BYTES_MAX: usize = 36;
+/// Longest fencing token, in UTF-8 bytes.
+pub const FENCING_TOKEN_BYTES_MAX: usize = 36;
+
+/// Records in one batch, appended or read.
+pub const BATCH_RECORDS_MAX: usize = 1_000;
+/// Metered bytes of one batch, appended or read.
+pub const BATCH_METERED_BYTES_MAX: u64 = 1024 * 1024;
+/// Metered bytes of one record.
+pub const RECORD_METERED_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Body of one unary request, after decompression.
+pub const REQUEST_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Names in one page of a listing, and its default.
+pub const LIST_PAGE_NAMES_MAX: usize = 1_000;
+/// Longest `wait` of a unary read.
+pub const UNARY_WAIT_SECS_MAX: u32 = 60;
+
+/// Root prefix of all keys in the store.
+pub const ROOT_PREFIX_BYTES_MAX: usize = 64;
+
+/// Ids of past commits a register remembers.
+pub const RING_COMMITS_MAX: usize = 128;
+/// Inline tail of a `standard` stream, in encoded bytes.
+pub const INLINE_BYTES_MAX_STANDARD: usize = 32 * 1024;
+/// Inline tail of an `express` stream, in encoded bytes.
+pub const INLINE_BYTES_MAX_EXPRESS: usize = 8 * 1024;
+/// What a manifest may hold beside its inline tail.
+pub const MANIFEST_FIXED_BYTES_MAX: usize = 16 * 1024;
+/// Refs a manifest keeps per level of its index before it moves the oldest to a page.
+pub const MANIFEST_REFS_MAX: usize = 64;
+/// Refs in one index page.
+pub const PAGE_REFS_MAX: usize = 1_024;
+/// Depth of the index tree; 64 · 1,024³ chunks are out of reach of any stream.
+pub const INDEX_LEVELS_MAX: usize = 4;
+/// Encoded size at which a block of a chunk is closed.
+pub const BLOCK_BYTES_TARGET: usize = 64 * 1024;
+/// Encoded size of one chunk written by one cycle of a writer.
+pub const CHUNK_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// An upload begun longer ago than this (store time) is made again rather than committed.
+pub const UPLOAD_AGE_MS_MAX: u64 = 60 * 60 * 1_000;
+
+/// Bytes of appends one stream may hold queued in one process.
+pub const WRITER_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
