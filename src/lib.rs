@@ -5,6 +5,7 @@
 //! `engine/committer.rs` → `service/records.rs` → `api/s2/records.rs`.
 
 pub mod service;
+pub mod storage;
 pub mod store;
 pub mod telemetry;
 pub mod types;
