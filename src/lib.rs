@@ -4,6 +4,7 @@
 //! Reading order: `types/record.rs` → `storage/manifest.rs` → `engine/admission.rs` →
 //! `engine/committer.rs` → `service/records.rs` → `api/s2/records.rs`.
 
+pub mod engine;
 pub mod service;
 pub mod storage;
 pub mod store;

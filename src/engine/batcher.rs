@@ -1,0 +1,198 @@
+//! Group commit: batches of one stream queue while a commit is in flight, and leave together.
+//!
+//! A queue has at most one driver, a task that takes what is queued, has it committed, and ends when nothing is
+//! left. It outlives its callers, because a batch that was queued may be committed although its client is gone.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::committer::{Group, Writer};
+use super::stream::Stream;
+use super::{Error, Result};
+use crate::storage::record::encoded_bytes_max;
+use crate::types::limits::{CHUNK_BYTES_MAX, WRITER_QUEUE_BYTES_MAX};
+use crate::types::record::{AppendAck, AppendInput};
+use crate::types::time::{Deadline, monotonic};
+
+/// A batch that waits for its outcome.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) input: Arc<AppendInput>,
+    pub(super) encoded_bytes_max: usize,
+    pub(super) deadline: Deadline,
+    reply: oneshot::Sender<Result<AppendAck>>,
+}
+
+impl Pending {
+    /// Tells the caller, if it is still there.
+    pub(super) fn answer(self, outcome: Result<AppendAck>) {
+        let _ = self.reply.send(outcome);
+    }
+}
+
+/// The batches of one stream that wait for a commit.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Wakes the driver when a batch arrives.
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batches: VecDeque<Pending>,
+    bytes: usize,
+    /// What the writer of this stream remembers, while no driver has it.
+    writer: Option<Writer>,
+    is_driven: bool,
+}
+
+impl Queue {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the oldest batches, up to what one chunk holds, but at least one if there is any.
+    pub(super) fn take(&self) -> Vec<Pending> {
+        let mut state = self.state();
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while let Some(batch) = state.batches.pop_front() {
+            if !taken.is_empty() && bytes + batch.encoded_bytes_max > CHUNK_BYTES_MAX {
+                state.batches.push_front(batch);
+                break;
+            }
+            bytes += batch.encoded_bytes_max;
+            taken.push(batch);
+        }
+        state.bytes -= bytes;
+        taken
+    }
+
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> usize {
+        self.state().bytes
+    }
+
+    fn len(&self) -> usize {
+        self.state().batches.len()
+    }
+
+    /// Completes when a batch has arrived since the last call.
+    pub(super) async fn arrival(&self) {
+        self.arrived.notified().await;
+    }
+}
+
+impl Stream {
+    /// Commits a batch whole, or not at all.
+    pub async fn append(self: &Arc<Self>, input: Arc<AppendInput>) -> Result<AppendAck> {
+        let deadline = Deadline::after(self.shared.options.write_timeout);
+        let outcome = self.enqueue(input, deadline)?;
+        match tokio::time::timeout(deadline.remaining(), outcome).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(Error::Indefinite { why: "the writer ended without an answer", source: None }),
+            Err(_) => Err(Error::Indefinite { why: "no outcome before the deadline", source: None }),
+        }
+    }
+
+    fn enqueue(
+        self: &Arc<Self>,
+        input: Arc<AppendInput>,
+        deadline: Deadline,
+    ) -> Result<oneshot::Receiver<Result<AppendAck>>> {
+        let encoded_bytes_max = input.records().iter().map(encoded_bytes_max).sum();
+        let (reply, outcome) = oneshot::channel();
+        let mut state = self.queue.state();
+        if state.bytes + encoded_bytes_max > WRITER_QUEUE_BYTES_MAX {
+            return Err(Error::Overloaded("too many appends of this stream are waiting in this process"));
+        }
+        state.bytes += encoded_bytes_max;
+        state.batches.push_back(Pending { input, encoded_bytes_max, deadline, reply });
+        if !state.is_driven {
+            state.is_driven = true;
+            let writer = state.writer.take().unwrap_or_default();
+            tokio::spawn(drive(Driver { stream: self.clone(), is_done: false }, writer));
+        }
+        drop(state);
+        self.queue.arrived.notify_one();
+        Ok(outcome)
+    }
+}
+
+/// Gives the queue back when the driver ends, also by a panic: then whoever waits learns that nobody will answer.
+struct Driver {
+    stream: Arc<Stream>,
+    is_done: bool,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let mut state = self.stream.queue.state();
+            state.is_driven = false;
+            state.bytes = 0;
+            state.batches.clear();
+        }
+    }
+}
+
+/// What the pace of the last commit says about the next.
+#[derive(Debug, Default)]
+struct Pace {
+    batches: usize,
+    took: Duration,
+    ended: Option<Instant>,
+}
+
+async fn drive(mut driver: Driver, mut writer: Writer) {
+    let stream = driver.stream.clone();
+    let mut pace = Pace::default();
+    let mut next: Option<Group> = None;
+    loop {
+        let group = match next.take() {
+            Some(group) => group,
+            None => {
+                linger(&stream, &pace).await;
+                let batches = stream.queue.take();
+                if batches.is_empty() {
+                    let mut state = stream.queue.state();
+                    // A batch may have arrived since the queue was seen empty.
+                    if state.batches.is_empty() {
+                        state.is_driven = false;
+                        state.writer = Some(writer);
+                        driver.is_done = true;
+                        return;
+                    }
+                    continue;
+                }
+                Group::new(batches, stream.shared.clock.now_ms())
+            }
+        };
+        let (batches, started) = (group.len(), monotonic());
+        next = writer.commit_group(&stream, group).await;
+        let ended = monotonic();
+        pace = Pace { batches, took: ended.saturating_duration_since(started), ended: Some(ended) };
+    }
+}
+
+/// Waits for more batches, but only for those that the last commit's pace lets expect: a lone request never
+/// waits, and no one waits longer than the flush interval or the last commit.
+async fn linger(stream: &Stream, pace: &Pace) {
+    let Some(ended) = pace.ended else { return };
+    if pace.batches < 2 || stream.queue.len() >= pace.batches {
+        return;
+    }
+    let class = stream.known().map(|s| s.doc.config.storage_class).unwrap_or_default();
+    let patience = stream.shared.options.flush(class).min(pace.took);
+    let deadline = ended + patience;
+    while stream.queue.len() < pace.batches {
+        let left = deadline.saturating_duration_since(monotonic());
+        if left.is_zero() || tokio::time::timeout(left, stream.queue.arrival()).await.is_err() {
+            return;
+        }
+    }
+}

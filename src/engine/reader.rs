@@ -1,0 +1,402 @@
+//! Locate, fetch, decode: records of one version of a manifest.
+//!
+//! A read is a traversal of the index with three lower bounds at once: sequence number, arrival (retention) and
+//! timestamp. All three never decrease along a stream, so whatever ends below a bound is skipped unread.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt};
+
+use super::stream::{Snapshot, Stream};
+use super::upload::load_page;
+use super::{Error, Result};
+use crate::storage::chunk::{Block, Footer, decode_block, open_block};
+use crate::storage::frame::Damaged;
+use crate::storage::index::{Ref, Target};
+use crate::storage::key::{self, ObjectId, StreamHash};
+use crate::storage::manifest::Manifest;
+use crate::storage::record::{StampedRecord, decode_run};
+use crate::storage::{self};
+use crate::types::config::RetentionPolicy;
+use crate::types::limits::{BATCH_METERED_BYTES_MAX, BATCH_RECORDS_MAX};
+use crate::types::record::{BeyondTail, ReadLimits, ReadRequest, ReadStart, SequencedRecord};
+
+/// Chunks up to this size are fetched whole.
+const WHOLE_CHUNK_BYTES_MAX: u64 = 256 * 1024;
+/// Objects fetched at the same time for one batch.
+const FETCHES_MAX: usize = 8;
+/// A record is never hidden before its age, whatever the clocks say within this.
+const RETENTION_SLACK_MS: u64 = 5_000;
+/// How often a read follows objects that a sweeper takes away before it gives up.
+const RELOADS_MAX: usize = 16;
+
+/// Some consecutive records and where to go on.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// At most 1,000 and 1 MiB metered.
+    pub records: Vec<SequencedRecord>,
+    /// Where the next batch begins.
+    pub next_seq_num: u64,
+    /// Whether the limits of the read are reached.
+    pub is_last: bool,
+}
+
+/// Where a read begins: the first record that is at or above all three.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    seq_num: u64,
+    arrival_ms: u64,
+    timestamp: u64,
+}
+
+impl Bounds {
+    fn skips(&self, r: &Ref) -> bool {
+        r.end_seq() <= self.seq_num
+            || r.last_arrival_ms < self.arrival_ms
+            || r.last_timestamp < self.timestamp
+    }
+}
+
+impl Stream {
+    /// The sequence number at which a read begins, or [`Error::BeyondTail`].
+    pub async fn resolve_start(&self, snapshot: &Arc<Snapshot>, request: &ReadRequest) -> Result<u64> {
+        let tail = snapshot.doc.tail_position();
+        let is_beyond = match request.start {
+            ReadStart::SeqNum(seq_num) => seq_num > tail.seq_num,
+            ReadStart::Timestamp(timestamp) => timestamp > tail.timestamp,
+            ReadStart::TailOffset(_) => false,
+        };
+        let start = match (is_beyond, request.beyond_tail, request.start) {
+            (true, BeyondTail::Refuse, _) => return Err(Error::BeyondTail(tail)),
+            (true, BeyondTail::Clamp, _) => tail.seq_num,
+            (false, _, ReadStart::SeqNum(seq_num)) => seq_num,
+            (false, _, ReadStart::TailOffset(offset)) => tail.seq_num.saturating_sub(offset),
+            (false, _, ReadStart::Timestamp(timestamp)) => {
+                let one = ReadLimits { count: Some(1), ..ReadLimits::default() };
+                let found = self.read_from(snapshot, Bounds { timestamp, ..Bounds::default() }, one).await?;
+                found.records.first().map_or(tail.seq_num, |r| r.seq_num)
+            }
+        };
+        if start == tail.seq_num && !request.may_follow() {
+            return Err(Error::BeyondTail(tail));
+        }
+        Ok(start)
+    }
+
+    /// The records from `from` on that this version of the manifest has, within the limits of a batch.
+    pub async fn read_batch(&self, snapshot: &Arc<Snapshot>, from: u64, limits: ReadLimits) -> Result<Batch> {
+        self.read_from(snapshot, Bounds { seq_num: from, ..Bounds::default() }, limits).await
+    }
+
+    /// Reads, and follows objects that a sweeper moved: a missing object means that the manifest is old, unless
+    /// one fetched after that still names it.
+    async fn read_from(&self, snapshot: &Arc<Snapshot>, bounds: Bounds, limits: ReadLimits) -> Result<Batch> {
+        let mut snapshot = snapshot.clone();
+        let mut missing = None;
+        for _ in 0..RELOADS_MAX {
+            match self.try_read(&snapshot.doc, bounds, limits).await {
+                Err(Error::Missing(id)) if missing == Some(id) => {
+                    let gone = Damaged::new("stream", "its manifest names this object, which is gone");
+                    return Err(storage::Error::damaged(id.to_string(), gone).into());
+                }
+                Err(Error::Missing(id)) => {
+                    missing = Some(id);
+                    let incarnation = snapshot.doc.head.incarnation;
+                    snapshot = self.refresh_live().await?;
+                    if snapshot.doc.head.incarnation != incarnation {
+                        return Err(Error::NoStream);
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(Error::Overloaded("the stream is being rewritten faster than it can be read"))
+    }
+
+    async fn try_read(&self, manifest: &Manifest, mut bounds: Bounds, limits: ReadLimits) -> Result<Batch> {
+        bounds.seq_num = bounds.seq_num.max(manifest.log.trim_point);
+        bounds.arrival_ms = bounds.arrival_ms.max(self.oldest_arrival_ms(manifest));
+        let mut refs = Vec::new();
+        for level in manifest.levels.iter().rev() {
+            self.collect(manifest, level, &bounds, &mut refs).await?;
+        }
+        let fetches = futures::stream::iter(&refs).map(|r| self.fetch(manifest, r, bounds));
+        let fetched: Vec<Fetched> = fetches.buffered(FETCHES_MAX).try_collect().await?;
+        let mut filler = Filler::new(bounds, limits);
+        // The first ref that is not read to its end, or does not fit, ends the batch.
+        let takes_all = fetched.into_iter().zip(&refs).all(|(fetched, r)| filler.fill(fetched, r));
+        let reaches_tail = refs.last().is_none_or(|r| r.end_seq() == manifest.tail_base());
+        if takes_all && reaches_tail {
+            filler.fill_inline(&self.hash, manifest)?;
+        }
+        Ok(filler.batch)
+    }
+
+    /// Arrivals before this are past the stream's retention.
+    fn oldest_arrival_ms(&self, manifest: &Manifest) -> u64 {
+        match manifest.config.retention_policy {
+            RetentionPolicy::Infinite => 0,
+            RetentionPolicy::Age(secs) => {
+                let kept_ms = secs.saturating_mul(1_000).saturating_add(RETENTION_SLACK_MS);
+                self.shared.clock.now_ms().saturating_sub(kept_ms)
+            }
+        }
+    }
+
+    /// Adds the chunk refs under `refs` that a batch from `bounds` on may need.
+    fn collect<'a>(
+        &'a self,
+        manifest: &'a Manifest,
+        refs: &'a [Ref],
+        bounds: &'a Bounds,
+        found: &'a mut Vec<Ref>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let from = refs.partition_point(|r| bounds.skips(r));
+            for r in refs.iter().skip(from) {
+                if is_enough(found) {
+                    break;
+                }
+                match r.target {
+                    Target::Chunk { .. } => found.push(*r),
+                    Target::Page { .. } => {
+                        let page = load_page(&self.shared, &self.hash, manifest.head.incarnation, r).await?;
+                        self.collect(manifest, &page.refs, bounds, found).await?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The records of one chunk ref from `bounds` on, as many as a batch may need.
+    async fn fetch(&self, manifest: &Manifest, r: &Ref, bounds: Bounds) -> Result<Fetched> {
+        let Target::Chunk { class, first, footer_at, bytes } = r.target else {
+            return Err(Error::Overloaded("a page where a chunk should be"));
+        };
+        let chunk = ChunkReader {
+            stream: self,
+            key: key::chunk(class, &self.hash, manifest.head.incarnation, r.id),
+            id: r.id,
+            footer_at,
+            bytes,
+        };
+        let footer = chunk.footer(manifest).await?;
+        let end = first + r.count;
+        let mut from = first + bounds.seq_num.saturating_sub(r.base_seq);
+        if r.first_arrival_ms < bounds.arrival_ms {
+            from = from.max(footer.first_arrived_at(bounds.arrival_ms).min(end));
+        }
+        // A stored timestamp below the floor reads as the floor.
+        let timestamp = if bounds.timestamp > r.timestamp_floor { bounds.timestamp } else { 0 };
+        let blocks = wanted_blocks(&footer, from..end, timestamp);
+        let runs = chunk.blocks(&blocks).await?;
+        let mut records = Vec::new();
+        for ((_, block), run) in blocks.iter().zip(runs) {
+            let decoded = decode_block(&run, block).map_err(|e| storage::Error::damaged(&chunk.key, e))?;
+            for (place, record) in (block.first..).zip(decoded) {
+                if (from..end).contains(&place) {
+                    let timestamp = record.timestamp.max(r.timestamp_floor);
+                    records.push(sequenced(r.base_seq + (place - first), timestamp, record));
+                }
+            }
+        }
+        let read_to = blocks.last().map_or(end, |(_, b)| (b.first + b.count).min(end));
+        Ok(Fetched { records, end_seq: r.base_seq + (read_to - first) })
+    }
+}
+
+/// What was read of one ref.
+struct Fetched {
+    records: Vec<SequencedRecord>,
+    /// One past the last record looked at.
+    end_seq: u64,
+}
+
+/// Whether these refs hold a full batch, whatever of the first is skipped.
+fn is_enough(refs: &[Ref]) -> bool {
+    let rest = refs.get(1..).unwrap_or_default();
+    rest.iter().map(|r| r.count).sum::<u64>() >= BATCH_RECORDS_MAX as u64
+        || rest.iter().map(|r| r.metered_bytes).sum::<u64>() >= BATCH_METERED_BYTES_MAX
+}
+
+/// The blocks that hold the first records of a range at or above a timestamp, enough for a batch whatever of
+/// the first block is skipped.
+fn wanted_blocks(footer: &Footer, records: Range<u64>, timestamp: u64) -> Vec<(usize, Block)> {
+    let mut wanted: Vec<(usize, Block)> = Vec::new();
+    for (index, block) in footer.blocks_of(records) {
+        if block.last_timestamp < timestamp {
+            continue;
+        }
+        wanted.push((index, *block));
+        let rest = wanted.get(1..).unwrap_or_default();
+        if rest.iter().map(|(_, b)| b.count).sum::<u64>() >= BATCH_RECORDS_MAX as u64
+            || rest.iter().map(|(_, b)| b.len).sum::<u64>() >= BATCH_METERED_BYTES_MAX
+        {
+            break;
+        }
+    }
+    wanted
+}
+
+fn sequenced(seq_num: u64, timestamp: u64, record: StampedRecord) -> SequencedRecord {
+    let StampedRecord { headers, body, .. } = record;
+    SequencedRecord { seq_num, timestamp, headers, body }
+}
+
+/// Fills a batch up to the limits of the read and of a batch.
+struct Filler {
+    bounds: Bounds,
+    limits: ReadLimits,
+    metered_bytes: u64,
+    batch: Batch,
+}
+
+impl Filler {
+    fn new(bounds: Bounds, limits: ReadLimits) -> Self {
+        let batch = Batch { next_seq_num: bounds.seq_num, ..Batch::default() };
+        Self { bounds, limits, metered_bytes: 0, batch }
+    }
+
+    /// Takes the records of a ref; whether more may follow.
+    fn fill(&mut self, fetched: Fetched, r: &Ref) -> bool {
+        for record in fetched.records {
+            if !self.push(record) {
+                return false;
+            }
+        }
+        self.batch.next_seq_num = self.batch.next_seq_num.max(fetched.end_seq);
+        fetched.end_seq == r.end_seq()
+    }
+
+    /// Takes records of the inline tail.
+    fn fill_inline(&mut self, hash: &StreamHash, manifest: &Manifest) -> Result<()> {
+        let mut seq_num = manifest.tail_base();
+        for commit in &manifest.tail.0 {
+            let end = seq_num + commit.count;
+            let is_skipped = end <= self.bounds.seq_num
+                || commit.arrival_ms < self.bounds.arrival_ms
+                || commit.last_timestamp < self.bounds.timestamp;
+            if !is_skipped {
+                let records = decode_run(&commit.run, commit.count)
+                    .map_err(|e| storage::Error::damaged(key::manifest(hash), e))?;
+                for (seq_num, record) in (seq_num..).zip(records) {
+                    if !self.push(sequenced(seq_num, record.timestamp, record)) {
+                        return Ok(());
+                    }
+                }
+            }
+            seq_num = end;
+        }
+        self.batch.next_seq_num = self.batch.next_seq_num.max(seq_num);
+        Ok(())
+    }
+
+    /// Takes a record, skips it, or stops before it; whether more may follow.
+    fn push(&mut self, record: SequencedRecord) -> bool {
+        let after = record.seq_num + 1;
+        if record.seq_num < self.bounds.seq_num || record.timestamp < self.bounds.timestamp {
+            self.batch.next_seq_num = self.batch.next_seq_num.max(after);
+            return true;
+        }
+        let metered = self.metered_bytes + record.metered_bytes();
+        let count = self.batch.records.len() + 1;
+        let ReadLimits { count: count_max, bytes, until } = self.limits;
+        if until.is_some_and(|until| record.timestamp >= until)
+            || bytes.is_some_and(|bytes| metered > bytes)
+            || count_max.is_some_and(|max| count as u64 > max)
+        {
+            self.batch.is_last = true;
+            return false;
+        }
+        if count > BATCH_RECORDS_MAX || metered > BATCH_METERED_BYTES_MAX {
+            return false;
+        }
+        self.metered_bytes = metered;
+        self.batch.records.push(record);
+        self.batch.next_seq_num = after;
+        self.batch.is_last = count_max == Some(count as u64) || bytes == Some(metered);
+        !self.batch.is_last
+    }
+}
+
+/// Reads parts of one chunk.
+struct ChunkReader<'a> {
+    stream: &'a Stream,
+    key: String,
+    id: ObjectId,
+    footer_at: u64,
+    bytes: u64,
+}
+
+impl ChunkReader<'_> {
+    async fn get(&self, range: Range<u64>) -> Result<Bytes> {
+        let found = self.stream.shared.store.get_range(&self.key, range.clone()).await;
+        let bytes = found.map_err(storage::Error::Store)?.ok_or(Error::Missing(self.id))?;
+        if bytes.len() as u64 != range.end - range.start {
+            return Err(self.damaged(Damaged::new("chunk", "shorter than its ref says")));
+        }
+        Ok(bytes)
+    }
+
+    fn damaged(&self, source: Damaged) -> Error {
+        storage::Error::damaged(&self.key, source).into()
+    }
+
+    /// The footer; a small chunk is fetched whole for it.
+    async fn footer(&self, manifest: &Manifest) -> Result<Arc<Footer>> {
+        let cache = &self.stream.shared.objects;
+        if let Some(footer) = cache.footer(self.id) {
+            return Ok(footer);
+        }
+        let is_small = self.bytes <= WHOLE_CHUNK_BYTES_MAX;
+        let from = if is_small { 0 } else { self.footer_at };
+        let object = self.get(from..self.bytes).await?;
+        let at = usize::try_from(self.footer_at - from)
+            .map_err(|_large| self.damaged(Damaged::new("chunk", "larger than this machine can address")))?;
+        let footer = Footer::decode(&object.slice(at..), manifest.head.incarnation);
+        let footer = Arc::new(footer.map_err(|e| self.damaged(e))?);
+        if is_small {
+            for (index, block) in footer.blocks.iter().enumerate() {
+                cache.keep_block(self.id, index, self.open(&object, block, 0)?);
+            }
+        }
+        cache.keep_footer(self.id, footer.clone());
+        Ok(footer)
+    }
+
+    /// Consecutive blocks, from memory or by one request over those that are not there.
+    async fn blocks(&self, wanted: &[(usize, Block)]) -> Result<Vec<Bytes>> {
+        let cache = &self.stream.shared.objects;
+        let mut runs: Vec<Option<Bytes>> =
+            wanted.iter().map(|(index, _)| cache.block(self.id, *index)).collect();
+        let mut missing = wanted.iter().zip(&runs).filter(|(_, run)| run.is_none()).map(|((_, b), _)| b);
+        if let Some(first) = missing.next() {
+            let last = missing.last().unwrap_or(first);
+            let from = first.at;
+            let object = self.get(from..last.at + last.len).await?;
+            for ((index, block), run) in wanted.iter().zip(&mut runs) {
+                if run.is_none() {
+                    let opened = self.open(&object, block, from)?;
+                    cache.keep_block(self.id, *index, opened.clone());
+                    *run = Some(opened);
+                }
+            }
+        }
+        Ok(runs.into_iter().flatten().collect())
+    }
+
+    /// One block out of a part of the object that begins at `from`.
+    fn open(&self, object: &Bytes, block: &Block, from: u64) -> Result<Bytes> {
+        let range = block.range();
+        let start = usize::try_from(range.start - from).ok();
+        let end = usize::try_from(range.end - from).ok().filter(|end| *end <= object.len());
+        let (Some(start), Some(end)) = (start, end) else {
+            return Err(self.damaged(Damaged::new("chunk", "a block beyond its end")));
+        };
+        open_block(&object.slice(start..end)).map_err(|e| self.damaged(e))
+    }
+}
