@@ -2,84 +2,84 @@
 //! wrong, documented by what the caller must do.
 
 pub mod basins;
+mod catalog;
+mod deletion;
+mod error;
 pub mod records;
 pub mod streams;
 
-use crate::types::record::StreamPosition;
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use tokio_util::task::TaskTracker;
+
+pub use error::{Error, Result, Source};
+
+use crate::engine::{self, Engine};
+use crate::storage::documents::ensure_store_record;
+use crate::storage::key::Incarnation;
+use crate::storage::meta::StoreRecord;
+use crate::store::Store;
+use crate::types::config::StorageClass;
+use crate::types::name::BasinName;
+use crate::types::time::{Clock, Deadline};
+
+/// Basins whose lives are kept in memory.
+const BASINS_CACHED_MAX: usize = 4_096;
+
+/// What an operator may set.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// What an unset storage class means.
+    pub default_storage_class: StorageClass,
+    /// Intervals, timeouts and sizes of the engine.
+    pub engine: engine::Options,
+}
 
 /// The handle that every door calls; clones share everything.
 #[derive(Clone, Debug)]
-pub struct Service {}
+pub struct Service {
+    engine: Engine,
+    default_storage_class: StorageClass,
+    /// The lives of basins seen alive. A live manifest found under a cached life is valid, because the
+    /// deletion of a basin ends all its streams; anything else is judged on the record itself (I-9).
+    basins: Arc<Cache<BasinName, Incarnation>>,
+    /// Work that goes on after its answer: deletions of basins.
+    tasks: TaskTracker,
+}
 
-/// The result of a call.
-pub type Result<T> = std::result::Result<T, Error>;
+impl Service {
+    /// A service over this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, clock: Clock, options: Options) -> Self {
+        Self {
+            engine: Engine::new(store, clock, options.engine),
+            default_storage_class: options.default_storage_class,
+            basins: Arc::new(Cache::new(BASINS_CACHED_MAX)),
+            tasks: TaskTracker::new(),
+        }
+    }
 
-/// What may go wrong. Every variant but the last two promises that the call had no side effect.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is no such basin.
-    #[error("basin `{0}` does not exist")]
-    BasinNotFound(String),
-    /// There is no such stream.
-    #[error("stream `{0}` does not exist")]
-    StreamNotFound(String),
-    /// The basin is on its way out; its name is free once that is done.
-    #[error("basin `{0}` is being deleted")]
-    BasinDeletionPending(String),
-    /// The name is taken, and not by an earlier attempt of this call.
-    #[error("{kind} `{name}` already exists")]
-    AlreadyExists {
-        /// `basin` or `stream`.
-        kind: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// Another change came first, again and again: try once more.
-    #[error("`{0}` is being changed by others; try again")]
-    TransactionConflict(String),
-    /// The request can never succeed as it is.
-    #[error("{0}")]
-    Invalid(String),
-    /// The batch names a fencing token that is not the current one.
-    #[error("the stream's fencing token is `{current}`")]
-    FencingTokenMismatch {
-        /// The current token.
-        current: String,
-    },
-    /// The batch expects a sequence number that is not the next one.
-    #[error("the next sequence number is {next}")]
-    SeqNumMismatch {
-        /// The number that would have been assigned.
-        next: u64,
-    },
-    /// The read starts at or beyond the tail and may not wait there.
-    #[error("the read starts at or beyond the tail, {}", tail.seq_num)]
-    BeyondTail {
-        /// The tail.
-        tail: StreamPosition,
-    },
-    /// Too much is queued for this stream in this process: slow down, then try again.
-    #[error("{0}")]
-    RateLimited(String),
-    /// This process is shutting down: try another.
-    #[error("the server is shutting down")]
-    Draining,
-    /// The object store did not do its part and nothing was written.
-    #[error("{message}")]
-    Storage {
-        /// For people.
-        message: String,
-        /// What the layer below said.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// Nobody can know whether the write happened: read back before trying again.
-    #[error("{message}")]
-    Indefinite {
-        /// For people.
-        message: String,
-        /// What the layer below said.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    /// Checks that the store is one of ours, or makes it one.
+    pub async fn open_store(&self) -> Result<StoreRecord> {
+        ensure_store_record(self.store(), self.engine.clock()).await.map_err(Error::from)
+    }
+
+    /// Completes when work that goes on after its answer is done, or could not be done in time.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn store(&self) -> &dyn Store {
+        &**self.engine.store()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.engine.clock().now_ms()
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline::after(self.engine.options().write_timeout)
+    }
 }

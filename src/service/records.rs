@@ -1,9 +1,24 @@
-//! Records of a stream: append, read, follow, check the tail.
+//! Records of a stream: append, read, follow, check the tail; and how a call finds its stream.
 
-use super::{Result, Service};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Service;
+use super::error::{Error, Result, of_stream};
+use super::streams::identity;
+use crate::engine::{self, Follow, Snapshot, Stream};
+use crate::storage::key::{Incarnation, random_below};
+use crate::storage::meta::BasinRecord;
+use crate::telemetry::count_cache;
 use crate::types::config::StreamConfigLayer;
 use crate::types::name::{BasinName, StreamName};
-use crate::types::record::{AppendAck, AppendInput, ReadBatch, ReadRequest, StreamPosition};
+use crate::types::record::{AppendAck, AppendInput, ReadBatch, ReadLimits, ReadRequest, StreamPosition};
+use crate::types::time::Deadline;
+
+/// How often a call starts over because a basin or stream was deleted and made again under it.
+const RESTARTS_MAX: usize = 16;
+/// Bounds of the silence between heartbeats.
+const HEARTBEAT_MS: std::ops::Range<u64> = 5_000..15_000;
 
 /// Which stream, and how to create it if its basin says so.
 #[derive(Clone, Debug)]
@@ -14,6 +29,24 @@ pub struct StreamRef {
     pub name: StreamName,
     /// The configuration for an auto-created stream.
     pub config: StreamConfigLayer,
+}
+
+/// Whose flag of a basin lets a call create its stream.
+#[derive(Clone, Copy)]
+enum CreateOn {
+    Append,
+    Read,
+    Never,
+}
+
+impl CreateOn {
+    fn allows(self, basin: &BasinRecord) -> bool {
+        match self {
+            Self::Append => basin.config.create_stream_on_append,
+            Self::Read => basin.config.create_stream_on_read,
+            Self::Never => false,
+        }
+    }
 }
 
 /// What a read session yields.
@@ -27,33 +60,222 @@ pub enum ReadEvent {
 
 /// A read that may go on for ever. It ends after its limits, its idle wait, or an error.
 #[derive(Debug)]
-pub struct ReadSession {}
+pub struct ReadSession {
+    stream: Arc<Stream>,
+    /// The newest version known to the session; always of the same life.
+    snapshot: Arc<Snapshot>,
+    next_seq_num: u64,
+    limits: ReadLimits,
+    /// Longest idle gap; `None` is for ever.
+    wait: Option<Duration>,
+    follow: Option<Follow>,
+    /// When the idle gap ends, once it has begun.
+    idle_until: Option<Deadline>,
+    is_done: bool,
+}
 
 impl ReadSession {
-    /// The next event; `None` is the clean end. Dropping the future between events loses nothing.
+    /// The next event; `None` is the clean end. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<ReadEvent>> {
-        todo!()
+        while !self.is_done {
+            match self.step().await {
+                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.is_done = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+
+    async fn step(&mut self) -> Result<Option<ReadEvent>> {
+        let tail = self.snapshot.doc.tail_position();
+        if self.limits.is_zero() {
+            self.is_done = true;
+            return Ok(None);
+        }
+        if self.next_seq_num < tail.seq_num {
+            return self.step_read(tail).await;
+        }
+        if self.wait == Some(Duration::ZERO) {
+            self.is_done = true;
+            return Ok(None);
+        }
+        if self.follow.is_none() {
+            self.follow = Some(self.stream.follow());
+            self.idle_until.get_or_insert(self.idle_deadline());
+            return Ok(Some(ReadEvent::Heartbeat(tail)));
+        }
+        self.step_wait(tail).await
+    }
+
+    async fn step_read(&mut self, tail: StreamPosition) -> Result<Option<ReadEvent>> {
+        let read = self.stream.read_batch(&self.snapshot, self.next_seq_num, self.limits).await;
+        let batch = read.map_err(|e| self.of_stream(e))?;
+        self.next_seq_num = batch.next_seq_num;
+        self.limits = self.limits.after(&batch.records);
+        self.is_done = batch.is_last;
+        if batch.records.is_empty() {
+            return Ok(None);
+        }
+        self.idle_until = Some(self.idle_deadline());
+        let tail = (self.next_seq_num >= tail.seq_num).then_some(tail);
+        Ok(Some(ReadEvent::Batch(ReadBatch { records: batch.records, tail })))
+    }
+
+    /// Waits for news, for the end of the idle gap, or for the time to say that the session lives.
+    async fn step_wait(&mut self, tail: StreamPosition) -> Result<Option<ReadEvent>> {
+        let version = self.snapshot.doc.head.version;
+        let idle = self.idle_until.map_or(Duration::MAX, |deadline| deadline.remaining());
+        let idle = if self.wait.is_some() { idle } else { Duration::MAX };
+        let silence = HEARTBEAT_MS.start + random_below(HEARTBEAT_MS.end - HEARTBEAT_MS.start);
+        let silence = Duration::from_millis(silence);
+        let Some(follow) = &mut self.follow else { return Ok(None) };
+        match tokio::time::timeout(silence.min(idle), follow.after(version)).await {
+            Ok(news) => {
+                let is_same_life = news.doc.head.incarnation == self.snapshot.doc.head.incarnation;
+                if !is_same_life || !news.doc.head.is_live() {
+                    return Err(self.of_stream(engine::Error::NoStream));
+                }
+                self.snapshot = news;
+                Ok(None)
+            }
+            Err(_) if idle <= silence => {
+                self.is_done = true;
+                Ok(None)
+            }
+            Err(_) => Ok(Some(ReadEvent::Heartbeat(tail))),
+        }
+    }
+
+    fn idle_deadline(&self) -> Deadline {
+        Deadline::after(self.wait.unwrap_or(Duration::from_secs(u64::from(u32::MAX))))
+    }
+
+    fn of_stream(&self, error: engine::Error) -> Error {
+        of_stream(self.stream.identity.name.as_str(), error)
     }
 }
 
 impl Service {
     /// The position of the next record; linearizable.
-    pub async fn check_tail(&self, _stream: &StreamRef) -> Result<StreamPosition> {
-        todo!()
+    pub async fn check_tail(&self, target: &StreamRef) -> Result<StreamPosition> {
+        let found =
+            self.with_stream(target, CreateOn::Read, |s| async move { s.refresh_live().await }).await?;
+        Ok(found.doc.tail_position())
     }
 
     /// Commits a batch whole, or not at all.
-    pub async fn append(&self, _stream: &StreamRef, _input: AppendInput) -> Result<AppendAck> {
-        todo!()
+    pub async fn append(&self, target: &StreamRef, input: AppendInput) -> Result<AppendAck> {
+        let input = Arc::new(input);
+        let append = |stream: Arc<Stream>| {
+            let input = input.clone();
+            async move { stream.append(input).await }
+        };
+        self.with_stream(target, CreateOn::Append, append).await
     }
 
     /// One batch of at most 1,000 records and 1 MiB metered; waits at the tail if the request may.
-    pub async fn read(&self, _stream: &StreamRef, _request: ReadRequest) -> Result<ReadBatch> {
-        todo!()
+    pub async fn read(&self, target: &StreamRef, request: ReadRequest) -> Result<ReadBatch> {
+        let mut session = self.read_session(target, request).await?;
+        loop {
+            match session.next().await {
+                Some(Ok(ReadEvent::Batch(batch))) => return Ok(batch),
+                Some(Ok(ReadEvent::Heartbeat(_))) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Ok(ReadBatch::default()),
+            }
+        }
     }
 
     /// Opens a session: errors of the start come at once, the records from [`ReadSession::next`].
-    pub async fn read_session(&self, _stream: &StreamRef, _request: ReadRequest) -> Result<ReadSession> {
-        todo!()
+    pub async fn read_session(&self, target: &StreamRef, request: ReadRequest) -> Result<ReadSession> {
+        let open = |stream: Arc<Stream>| async move {
+            let snapshot = stream.refresh_live().await?;
+            // A read of nothing is answered even where nothing is written yet.
+            let start = match request.limits.is_zero() {
+                true => snapshot.doc.log.next_seq_num,
+                false => stream.resolve_start(&snapshot, &request).await?,
+            };
+            Ok((stream, snapshot, start))
+        };
+        let (stream, snapshot, next_seq_num) = self.with_stream(target, CreateOn::Read, open).await?;
+        let wait = match request.wait_secs {
+            Some(secs) => Some(Duration::from_secs(secs.into())),
+            None if request.limits.is_unbounded() => None,
+            None => Some(Duration::ZERO),
+        };
+        Ok(ReadSession {
+            stream,
+            snapshot,
+            next_seq_num,
+            limits: request.limits,
+            wait,
+            follow: None,
+            idle_until: None,
+            is_done: false,
+        })
+    }
+
+    /// Runs a call that never creates its stream.
+    pub(super) async fn with_live_stream<T, F>(
+        &self,
+        basin: &BasinName,
+        name: &StreamName,
+        call: impl Fn(Arc<Stream>) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = engine::Result<T>>,
+    {
+        let config = StreamConfigLayer::default();
+        let target = StreamRef { basin: basin.clone(), name: name.clone(), config };
+        self.with_stream(&target, CreateOn::Never, call).await
+    }
+
+    /// Runs a call on a stream, under the basin's life as this process knows it. That there is no stream is an
+    /// answer only after the basin record was read since the call arrived (I-9).
+    async fn with_stream<T, F>(
+        &self,
+        target: &StreamRef,
+        create_on: CreateOn,
+        call: impl Fn(Arc<Stream>) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = engine::Result<T>>,
+    {
+        let StreamRef { basin, name, config } = target;
+        let cached = self.basins.get(basin);
+        count_cache("basin", cached.is_some());
+        let mut fetched = match cached {
+            Some(_) => None,
+            None => Some(self.fetch_basin(basin).await?),
+        };
+        let mut incarnation: Incarnation = match (&fetched, cached) {
+            (Some(record), _) => record.head.incarnation,
+            (None, Some(cached)) => cached,
+            (None, None) => return Err(Error::BasinNotFound(basin.to_string())),
+        };
+        for _ in 0..RESTARTS_MAX {
+            match call(self.engine.stream(&identity(incarnation, name))).await {
+                Err(engine::Error::NoStream) => {}
+                outcome => return outcome.map_err(|e| of_stream(name.as_str(), e)),
+            }
+            let record = match fetched.take() {
+                Some(record) => record,
+                None => self.fetch_basin(basin).await?,
+            };
+            if record.head.incarnation != incarnation {
+                incarnation = record.head.incarnation;
+                fetched = Some(record);
+                continue;
+            }
+            if !create_on.allows(&record) {
+                return Err(Error::StreamNotFound(name.to_string()));
+            }
+            self.provision(basin, name, *config, None).await?;
+        }
+        Err(Error::TransactionConflict(name.to_string()))
     }
 }

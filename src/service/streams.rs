@@ -1,58 +1,331 @@
 //! Streams of a basin: list, create, ensure, get and change their configuration, delete.
+//!
+//! Creation: due marker, catalog entry, the basin once more, manifest. The marker comes first so that a sweeper
+//! finds what a dying creation leaves; the basin is read again after the entry is there, so that a basin that is
+//! being deleted either sees the entry or is seen (I-10).
 
-use super::{Result, Service};
-use crate::types::config::{StreamConfig, StreamConfigLayer, StreamConfigPatch};
+use std::sync::Arc;
+
+use super::Service;
+use super::error::{Error, Result, of_stream};
+use crate::engine::{Snapshot, Stream, Updated};
+use crate::storage::documents::put_due;
+use crate::storage::head::{Head, State};
+use crate::storage::key::{self, CatalogEntry, Incarnation, StreamKind, creation_digest};
+use crate::storage::manifest::{Identity, LogState, Manifest, data_class};
+use crate::storage::meta::{BasinRecord, DueMarker};
+use crate::storage::register::{Outcome, jittered};
+use crate::storage::tail::Tail;
+use crate::types::config::{RetentionPolicy, StreamConfig, StreamConfigLayer, StreamConfigPatch};
 use crate::types::name::{BasinName, RequestToken, StreamName, StreamNamePart};
 use crate::types::stream::{ListRequest, Page, Provision, StreamInfo};
+
+/// A new stream is visited after its retention, but not before an hour and within a day.
+const FIRST_VISIT_MS: std::ops::RangeInclusive<u64> = 3_600_000..=86_400_000;
+
+/// What a creation finds.
+enum Place {
+    /// A live stream.
+    Taken(Arc<Snapshot>),
+    /// Nothing, or the tombstone of an earlier life.
+    Free(Option<Arc<Snapshot>>),
+}
 
 impl Service {
     /// One page of streams.
     pub async fn list_streams(
         &self,
-        _basin: &BasinName,
-        _request: ListRequest<StreamNamePart>,
+        basin: &BasinName,
+        request: ListRequest<StreamNamePart>,
     ) -> Result<Page<StreamInfo>> {
-        todo!()
+        let incarnation = match self.fetch_basin(basin).await {
+            Ok(basin) => basin.head.incarnation,
+            // A basin that is being deleted still lists what is left of it.
+            Err(Error::BasinDeletionPending(_)) => self.fetch_basin_life(basin).await?,
+            Err(error) => return Err(error),
+        };
+        let Page { items, has_more } = self.list_catalog(incarnation, &request).await?;
+        let items = items
+            .into_iter()
+            .map(|entry| StreamInfo { name: entry.name, created_at_ms: entry.created_at_ms })
+            .collect();
+        Ok(Page { items, has_more })
     }
 
     /// Creates a stream that must not exist; a repeat of the same call (same token, same config) is a `Noop`.
     pub async fn create_stream(
         &self,
-        _basin: &BasinName,
-        _name: &StreamName,
-        _config: StreamConfigLayer,
-        _token: Option<&RequestToken>,
+        basin: &BasinName,
+        name: &StreamName,
+        config: StreamConfigLayer,
+        token: Option<&RequestToken>,
     ) -> Result<(StreamInfo, Provision)> {
-        todo!()
+        let digest = token.map(|token| creation_digest(token.as_str(), &format!("{config:?}")));
+        let (found, provision) = self.provision(basin, name, config, digest).await?;
+        if provision == Provision::Noop && (digest.is_none() || found.creation_digest != digest) {
+            return Err(Error::AlreadyExists { kind: "stream", name: name.to_string() });
+        }
+        Ok((info(name, &found), provision))
     }
 
     /// Creates a stream, or gives the one there this configuration (resolved over the basin default).
     pub async fn ensure_stream(
         &self,
-        _basin: &BasinName,
-        _name: &StreamName,
-        _config: StreamConfigLayer,
+        basin: &BasinName,
+        name: &StreamName,
+        config: StreamConfigLayer,
     ) -> Result<(StreamInfo, Provision)> {
-        todo!()
+        loop {
+            let (found, provision) = self.provision(basin, name, config, None).await?;
+            if provision == Provision::Created {
+                return Ok((info(name, &found), provision));
+            }
+            let default = self.fetch_basin(basin).await?.config.default_stream_config;
+            let resolved = config.merge(default).resolve(self.default_storage_class);
+            match self.set_config(basin, name, |_| resolved).await {
+                Ok((manifest, provision)) => return Ok((info(name, &manifest), provision)),
+                // It was deleted between the two steps: create it after all.
+                Err(Error::StreamNotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The resolved configuration of a stream.
-    pub async fn stream_config(&self, _basin: &BasinName, _name: &StreamName) -> Result<StreamConfig> {
-        todo!()
+    pub async fn stream_config(&self, basin: &BasinName, name: &StreamName) -> Result<StreamConfig> {
+        let found = self.with_live_stream(basin, name, |s| async move { s.refresh_live().await }).await?;
+        Ok(found.doc.config)
     }
 
     /// Changes the configuration of a stream and returns the new one.
+    ///
+    /// A cleared leaf is resolved again, over the basin default as it is now.
     pub async fn reconfigure_stream(
         &self,
-        _basin: &BasinName,
-        _name: &StreamName,
-        _patch: StreamConfigPatch,
+        basin: &BasinName,
+        name: &StreamName,
+        patch: StreamConfigPatch,
     ) -> Result<StreamConfig> {
-        todo!()
+        let default = self.fetch_basin(basin).await?.config.default_stream_config;
+        let storage_class = self.default_storage_class;
+        let apply = |current: StreamConfig| patch.apply(current.into()).merge(default).resolve(storage_class);
+        Ok(self.set_config(basin, name, apply).await?.0.config)
     }
 
-    /// Deletes a stream: it is absent at once.
-    pub async fn delete_stream(&self, _basin: &BasinName, _name: &StreamName) -> Result<()> {
-        todo!()
+    /// Deletes a stream: once this returns it is absent, not listed, and its name is free.
+    pub async fn delete_stream(&self, basin: &BasinName, name: &StreamName) -> Result<()> {
+        let stream = self.engine.stream(&identity(self.fetch_basin(basin).await?.head.incarnation, name));
+        let tombstone = match stream.refresh().await.map_err(|e| of_stream(name.as_str(), e))? {
+            Some(found) if found.doc.head.is_live() => self.bury(&stream, &found).await?,
+            // The entry goes again, for a deletion that died between its two steps.
+            Some(dead) => {
+                self.delete_catalog_entry(&stream, &dead.doc).await?;
+                return Err(Error::StreamNotFound(name.to_string()));
+            }
+            None => return Err(Error::StreamNotFound(name.to_string())),
+        };
+        match tombstone {
+            Some(tombstone) => self.delete_catalog_entry(&stream, &tombstone).await,
+            None => Err(Error::StreamNotFound(name.to_string())),
+        }
     }
+
+    /// Ends a live stream: due marker, then tombstone. `None` if someone else did.
+    pub(super) async fn bury(&self, stream: &Stream, found: &Snapshot) -> Result<Option<Manifest>> {
+        let incarnation = found.doc.head.incarnation;
+        let due = self.put_stream_due(&stream.identity, incarnation, self.now_ms()).await?;
+        let end = |manifest: &Manifest| {
+            (manifest.head.incarnation == incarnation).then(|| manifest.tombstone(due.clone()))
+        };
+        match stream.update(end).await {
+            Ok(Updated::Changed(tombstone)) => Ok(Some(*tombstone)),
+            Ok(Updated::Unchanged(_)) | Err(crate::engine::Error::NoStream) => Ok(None),
+            Err(error) => Err(of_stream(stream.identity.name.as_str(), error)),
+        }
+    }
+
+    /// Takes the name of an ended life out of the listing.
+    pub(super) async fn delete_catalog_entry(&self, stream: &Stream, dead: &Manifest) -> Result<()> {
+        let Identity { basin, name, .. } = &stream.identity;
+        Ok(self.store().delete(&key::catalog_entry(*basin, &dead.catalog_entry(name))).await?)
+    }
+
+    /// Makes sure that a stream exists: yields its manifest and whether it was created or there.
+    pub(super) async fn provision(
+        &self,
+        basin: &BasinName,
+        name: &StreamName,
+        config: StreamConfigLayer,
+        digest: Option<[u8; 16]>,
+    ) -> Result<(Manifest, Provision)> {
+        let deadline = self.deadline();
+        let mut attempt = 0;
+        loop {
+            let record = self.fetch_basin(basin).await?;
+            let stream = self.engine.stream(&identity(record.head.incarnation, name));
+            let place = match stream.refresh().await.map_err(|e| of_stream(name.as_str(), e))? {
+                Some(found) if found.doc.head.is_live() => Place::Taken(found),
+                found => Place::Free(found),
+            };
+            let base = match place {
+                Place::Taken(found) => return Ok((found.doc.clone(), Provision::Noop)),
+                Place::Free(base) => base,
+            };
+            if let Some(created) =
+                self.try_create(&record, &stream, base.as_deref(), (config, digest)).await?
+            {
+                return Ok((created, Provision::Created));
+            }
+            // Somebody else created it, or the basin changed: look again, and never answer 404 for it.
+            if deadline.has_passed() {
+                return Err(Error::TransactionConflict(name.to_string()));
+            }
+            attempt += 1;
+            tokio::time::sleep(jittered(attempt, self.engine.latency().estimate())).await;
+        }
+    }
+
+    /// One attempt to create a stream; `None` if the race was lost.
+    async fn try_create(
+        &self,
+        basin: &BasinRecord,
+        stream: &Arc<Stream>,
+        base: Option<&Snapshot>,
+        (config, creation_digest): (StreamConfigLayer, Option<[u8; 16]>),
+    ) -> Result<Option<Manifest>> {
+        let identity = &stream.identity;
+        let resolved = config.merge(basin.config.default_stream_config).resolve(self.default_storage_class);
+        let incarnation = Incarnation::fresh();
+        let due =
+            self.put_stream_due(identity, incarnation, self.now_ms() + first_visit_ms(&resolved)).await?;
+        let entry = CatalogEntry { name: identity.name.clone(), created_at_ms: self.now_ms(), incarnation };
+        let entry_key = key::catalog_entry(identity.basin, &entry);
+        self.store().put(&entry_key, bytes::Bytes::new()).await?;
+        let outcome = match self.fetch_basin(&basin.name).await {
+            Ok(now) if now.head.incarnation == identity.basin => {
+                let manifest = new_manifest(identity, base, &entry, (resolved, creation_digest, due));
+                let committed = stream.commit(base, &manifest, self.deadline()).await?;
+                matches!(committed, Outcome::Committed(_)).then_some(manifest)
+            }
+            Ok(_) => None,
+            Err(error) => {
+                self.drop_entry(&entry_key).await;
+                return Err(error);
+            }
+        };
+        if outcome.is_none() {
+            self.drop_entry(&entry_key).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Removes the entry of a creation that lost; should that fail, a sweeper finds it by the due marker.
+    async fn drop_entry(&self, key: &str) {
+        if let Err(error) = self.store().delete(key).await {
+            tracing::warn!(%error, "the catalog entry of a lost creation is left to the sweeper");
+        }
+    }
+
+    async fn set_config(
+        &self,
+        basin: &BasinName,
+        name: &StreamName,
+        apply: impl Fn(StreamConfig) -> StreamConfig,
+    ) -> Result<(Manifest, Provision)> {
+        let found = self.with_live_stream(basin, name, |s| async move { s.refresh_live().await }).await?;
+        let Some(identity) = found.doc.identity.clone() else {
+            return Err(Error::StreamNotFound(name.to_string()));
+        };
+        let incarnation = found.doc.head.incarnation;
+        let stream = self.engine.stream(&identity);
+        let moves = |manifest: &Manifest| data_class(&apply(manifest.config)) != manifest.data_class();
+        let mut due = None;
+        loop {
+            // A change of data class has the stream visited now, to copy what lies in the old one. The marker
+            // comes before the commit that names it.
+            let mut lacks_due = false;
+            let change = |manifest: &Manifest| {
+                let config = apply(manifest.config);
+                lacks_due = moves(manifest) && due.is_none();
+                if config == manifest.config || lacks_due {
+                    return None;
+                }
+                let is_moved = moves(manifest);
+                Some(Manifest {
+                    head: manifest.head.next(manifest.head.incarnation, State::Live),
+                    config,
+                    // Uploads in flight go again, to the new class.
+                    collection_epoch: manifest.collection_epoch + u64::from(is_moved),
+                    due: due.clone().filter(|_| is_moved).unwrap_or_else(|| manifest.due.clone()),
+                    ..manifest.clone()
+                })
+            };
+            match stream.update(change).await.map_err(|e| of_stream(name.as_str(), e))? {
+                Updated::Changed(manifest) => return Ok((*manifest, Provision::Updated)),
+                Updated::Unchanged(_) if lacks_due => {
+                    due = Some(self.put_stream_due(&identity, incarnation, self.now_ms()).await?);
+                }
+                Updated::Unchanged(found) => return Ok((found.doc.clone(), Provision::Noop)),
+            }
+        }
+    }
+
+    /// Has a life of a stream visited at this time; returns the marker's key.
+    pub(super) async fn put_stream_due(
+        &self,
+        identity: &Identity,
+        incarnation: Incarnation,
+        at_ms: u64,
+    ) -> Result<String> {
+        let Identity { kind, basin, name } = identity.clone();
+        let due = key::due_stream(at_ms, &identity.hash(), incarnation);
+        let marker = DueMarker::Stream { kind, basin, name, incarnation };
+        put_due(self.store(), self.engine.clock(), &due, &marker).await?;
+        Ok(due)
+    }
+}
+
+/// Whose stream it is.
+pub(super) fn identity(basin: Incarnation, name: &StreamName) -> Identity {
+    Identity { kind: StreamKind::S2, basin, name: name.clone() }
+}
+
+fn first_visit_ms(config: &StreamConfig) -> u64 {
+    let age_ms = match config.retention_policy {
+        RetentionPolicy::Age(secs) => secs.saturating_mul(1_000),
+        RetentionPolicy::Infinite => u64::MAX,
+    };
+    age_ms.clamp(*FIRST_VISIT_MS.start(), *FIRST_VISIT_MS.end())
+}
+
+/// The manifest of a new life, over nothing or over a tombstone; what belongs to the key goes on.
+fn new_manifest(
+    identity: &Identity,
+    base: Option<&Snapshot>,
+    entry: &CatalogEntry,
+    (config, creation_digest, due): (StreamConfig, Option<[u8; 16]>, String),
+) -> Manifest {
+    let base = base.map(|b| &b.doc);
+    Manifest {
+        head: base.map_or_else(
+            || Head::first(entry.incarnation, State::Live),
+            |dead| dead.head.next(entry.incarnation, State::Live),
+        ),
+        hash: identity.hash(),
+        identity: Some(identity.clone()),
+        created_at_ms: entry.created_at_ms,
+        creation_digest,
+        config,
+        log: LogState::default(),
+        tail: Tail::default(),
+        levels: Vec::new(),
+        inbox_epoch: base.map_or(0, |dead| dead.inbox_epoch),
+        collection_epoch: base.map_or(0, |dead| dead.collection_epoch),
+        classes_used: base.map_or(0, |dead| dead.classes_used),
+        due,
+    }
+}
+
+fn info(name: &StreamName, manifest: &Manifest) -> StreamInfo {
+    StreamInfo { name: name.clone(), created_at_ms: manifest.created_at_ms }
 }

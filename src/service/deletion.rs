@@ -1,0 +1,167 @@
+//! Deletion of a basin: everything in it ends, then it does.
+//!
+//! Marker, deleting, then until nothing is listed: a tombstone for every entry, also where no manifest exists
+//! yet (I-10); then the basin's own tombstone. It may be stopped at any point and goes on with the next DELETE,
+//! here or in another process; several at once do no harm.
+
+use futures::{StreamExt, TryStreamExt};
+
+use super::Service;
+use super::basins::Change;
+use super::error::{Error, Result, of_stream};
+use super::streams::identity;
+use crate::engine::Snapshot;
+use crate::storage::documents::{load_basin, put_due};
+use crate::storage::head::{Head, State};
+use crate::storage::key::{self, CatalogEntry, Incarnation};
+use crate::storage::manifest::{Identity, LogState, Manifest};
+use crate::storage::meta::{BasinRecord, DueMarker};
+use crate::storage::register::Outcome;
+use crate::storage::tail::Tail;
+use crate::types::config::StreamConfig;
+use crate::types::limits::LIST_PAGE_NAMES_MAX;
+use crate::types::name::{BasinName, StreamNamePart};
+use crate::types::stream::ListRequest;
+
+/// Streams ended at the same time.
+const ENDED_AT_ONCE: usize = 16;
+
+impl Service {
+    /// Accepts the deletion of a basin and everything in it, and works at it; a repeat works on.
+    pub async fn delete_basin(&self, name: &BasinName) -> Result<()> {
+        let found = load_basin(self.store(), name).await?;
+        let state = found.as_ref().map(|f| (f.doc.head.state, f.doc.head.incarnation));
+        let incarnation = match state {
+            None | Some((State::Tombstone | State::Redirect, _)) => {
+                return Err(Error::BasinNotFound(name.to_string()));
+            }
+            Some((State::Deleting, incarnation)) => incarnation,
+            Some((State::Live, incarnation)) => {
+                let due = key::due_basin(self.now_ms(), incarnation);
+                let marker = DueMarker::Basin { name: name.clone(), incarnation };
+                put_due(self.store(), self.engine.clock(), &due, &marker).await?;
+                self.accept_deletion(name, incarnation).await?;
+                incarnation
+            }
+        };
+        self.basins.remove(name);
+        let (service, name) = (self.clone(), name.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = service.finish_deletion(&name, incarnation).await {
+                tracing::warn!(%error, basin = %name, "the deletion of a basin stopped; a repeat goes on");
+            }
+        });
+        Ok(())
+    }
+
+    async fn accept_deletion(&self, name: &BasinName, incarnation: Incarnation) -> Result<()> {
+        let now_ms = self.now_ms();
+        self.change_basin(name, |current| match current {
+            Some(basin) if basin.head.incarnation == incarnation && basin.head.state == State::Live => {
+                let deleting = basin.next(State::Deleting);
+                Ok(Change::Write(Box::new(BasinRecord { deleted_at_ms: Some(now_ms), ..deleting })))
+            }
+            // Someone else accepted it meanwhile, or even finished.
+            Some(_) => Ok(Change::Keep),
+            None => Err(Error::BasinNotFound(name.to_string())),
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Ends every stream of a basin that is being deleted, then the basin.
+    async fn finish_deletion(&self, name: &BasinName, incarnation: Incarnation) -> Result<()> {
+        loop {
+            let everything = ListRequest {
+                prefix: StreamNamePart::parse("", "prefix").map_err(|e| Error::Invalid(e.to_string()))?,
+                start_after: StreamNamePart::parse("", "start_after")
+                    .map_err(|e| Error::Invalid(e.to_string()))?,
+                limit: LIST_PAGE_NAMES_MAX,
+            };
+            // Every page begins anew: what was ended is not listed any more.
+            let page = self.list_catalog(incarnation, &everything).await?;
+            if page.items.is_empty() {
+                break;
+            }
+            futures::stream::iter(page.items)
+                .map(|entry| self.end_stream(incarnation, entry))
+                .buffer_unordered(ENDED_AT_ONCE)
+                .try_collect::<()>()
+                .await?;
+        }
+        self.change_basin(name, |current| match current {
+            Some(basin) if basin.head.incarnation == incarnation && basin.head.state == State::Deleting => {
+                Ok(Change::Write(Box::new(basin.next(State::Tombstone))))
+            }
+            Some(_) => Ok(Change::Keep),
+            None => Err(Error::BasinNotFound(name.to_string())),
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Ends the stream of an entry, whether its creation has got as far as a manifest or not.
+    ///
+    /// A creation that is on its way holds either "nothing is there" or the tombstone of an earlier life: both
+    /// must change before the entry goes, or it could still land (I-10).
+    async fn end_stream(&self, basin: Incarnation, entry: CatalogEntry) -> Result<()> {
+        let stream = self.engine.stream(&identity(basin, &entry.name));
+        let of_stream = |error| of_stream(entry.name.as_str(), error);
+        let deadline = self.deadline();
+        loop {
+            let found = stream.refresh().await.map_err(of_stream)?;
+            match &found {
+                Some(found) if found.doc.head.is_live() => {
+                    if let Some(tombstone) = self.bury(&stream, found).await? {
+                        self.delete_catalog_entry(&stream, &tombstone).await?;
+                    }
+                    continue;
+                }
+                Some(dead) if dead.doc.head.incarnation == entry.incarnation => break,
+                Some(_) | None => {}
+            }
+            let due = self.put_stream_due(&stream.identity, entry.incarnation, self.now_ms()).await?;
+            let fence = fence(&stream.identity, found.as_deref(), &entry, due);
+            match stream.commit(found.as_deref(), &fence, deadline).await? {
+                Outcome::Committed(_) => break,
+                Outcome::Conflict if deadline.has_passed() => {
+                    return Err(Error::TransactionConflict(entry.name.to_string()));
+                }
+                Outcome::Conflict => {}
+            }
+        }
+        Ok(self.store().delete(&key::catalog_entry(basin, &entry)).await?)
+    }
+
+    /// The life of a basin, alive or being deleted.
+    pub(super) async fn fetch_basin_life(&self, name: &BasinName) -> Result<Incarnation> {
+        match load_basin(self.store(), name).await? {
+            Some(found) if found.doc.head.state != State::Tombstone => Ok(found.doc.head.incarnation),
+            _ => Err(Error::BasinNotFound(name.to_string())),
+        }
+    }
+}
+
+/// A tombstone where nothing ever was, or over that of an earlier life, so that a creation that is still on its
+/// way can never land.
+fn fence(identity: &Identity, base: Option<&Snapshot>, entry: &CatalogEntry, due: String) -> Manifest {
+    let base = base.map(|b| &b.doc);
+    Manifest {
+        head: base.map_or_else(
+            || Head::first(entry.incarnation, State::Tombstone),
+            |dead| dead.head.next(entry.incarnation, State::Tombstone),
+        ),
+        hash: identity.hash(),
+        identity: None,
+        created_at_ms: entry.created_at_ms,
+        creation_digest: None,
+        config: StreamConfig::default(),
+        log: LogState::default(),
+        tail: Tail::default(),
+        levels: Vec::new(),
+        inbox_epoch: base.map_or(0, |dead| dead.inbox_epoch),
+        collection_epoch: base.map_or(0, |dead| dead.collection_epoch),
+        classes_used: base.map_or(0, |dead| dead.classes_used),
+        due,
+    }
+}
