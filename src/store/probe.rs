@@ -297,3 +297,177 @@ impl Patience {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+
+    use super::super::{Fetched, Listed, Object, Result, memory};
+    use super::*;
+
+    /// How a double breaks its word.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Flaw {
+        None,
+        IgnoresIfNoneMatch,
+        IgnoresIfMatch,
+        ChecksThenWrites,
+        NeverMatches,
+        HidesFromLists,
+        Hangs,
+        Refuses,
+        /// The first attempts of each write are lost, before or after they took place.
+        LosesAnswers,
+    }
+
+    #[derive(Debug)]
+    struct Double {
+        inner: Arc<dyn Store>,
+        flaw: Flaw,
+        calls: AtomicUsize,
+    }
+
+    impl Double {
+        fn new(flaw: Flaw) -> Self {
+            Self { inner: memory(), flaw, calls: AtomicUsize::new(0) }
+        }
+
+        async fn answer(&self, operation: Operation, key: &str, written: Result<ETag>) -> Result<ETag> {
+            let key = key.to_owned();
+            if self.flaw == Flaw::LosesAnswers && self.calls.fetch_add(1, Ordering::SeqCst).is_multiple_of(3)
+            {
+                return Err(Error::Indefinite { operation, key, source: "lost".into() });
+            }
+            written
+        }
+    }
+
+    #[async_trait]
+    impl Store for Double {
+        async fn get(&self, key: &str) -> Result<Option<Object>> {
+            self.inner.get(key).await
+        }
+
+        async fn get_if_changed(&self, key: &str, etag: &ETag) -> Result<Fetched> {
+            self.inner.get_if_changed(key, etag).await
+        }
+
+        async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+            self.inner.get_range(key, range).await
+        }
+
+        async fn put(&self, key: &str, bytes: Bytes) -> Result<ETag> {
+            self.inner.put(key, bytes).await
+        }
+
+        async fn create(&self, key: &str, bytes: Bytes) -> Result<ETag> {
+            match self.flaw {
+                Flaw::IgnoresIfNoneMatch => self.inner.put(key, bytes).await,
+                Flaw::Hangs => std::future::pending().await,
+                Flaw::Refuses => {
+                    let (operation, key) = (Operation::Create, key.to_owned());
+                    Err(Error::Refused { operation, key, source: "the secret key is wrong".into() })
+                }
+                _ => {
+                    let written = self.inner.create(key, bytes).await;
+                    self.answer(Operation::Create, key, written).await
+                }
+            }
+        }
+
+        async fn replace(&self, key: &str, bytes: Bytes, etag: &ETag) -> Result<ETag> {
+            let conflict = Err(Error::Conflict { operation: Operation::Replace, key: key.to_owned() });
+            match self.flaw {
+                Flaw::IgnoresIfMatch => self.inner.put(key, bytes).await,
+                Flaw::NeverMatches => conflict,
+                Flaw::ChecksThenWrites => {
+                    let there = self.inner.get(key).await?;
+                    if there.is_none_or(|object| object.etag != *etag) {
+                        return conflict;
+                    }
+                    tokio::task::yield_now().await;
+                    self.inner.put(key, bytes).await
+                }
+                _ => {
+                    let written = self.inner.replace(key, bytes, etag).await;
+                    self.answer(Operation::Replace, key, written).await
+                }
+            }
+        }
+
+        async fn delete(&self, key: &str) -> Result<()> {
+            self.inner.delete(key).await
+        }
+
+        async fn list(&self, query: ListQuery) -> Result<Vec<Listed>> {
+            if self.flaw == Flaw::HidesFromLists { Ok(Vec::new()) } else { self.inner.list(query).await }
+        }
+    }
+
+    async fn outcome(flaw: Flaw) -> std::result::Result<Probed, ProbeError> {
+        let double = Double::new(flaw);
+        let outcome = probe(&double, "test", Deadline::after(Duration::from_secs(5))).await;
+        assert!(double.get("meta/probe/test").await.unwrap().is_none(), "nothing is left behind");
+        outcome
+    }
+
+    #[tokio::test]
+    async fn a_store_that_keeps_its_word_passes_and_tells_the_time() {
+        let now_ms = crate::types::time::Clock::system().local_ms();
+        let probed = outcome(Flaw::None).await.unwrap();
+        assert!(probed.store_ms.abs_diff(now_ms) < 5_000);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_loses_answers_passes_in_the_end() {
+        outcome(Flaw::LosesAnswers).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_store_that_ignores_if_none_match_is_refused() {
+        let error = outcome(Flaw::IgnoresIfNoneMatch).await.unwrap_err();
+        assert!(matches!(error, ProbeError::IgnoresIfNoneMatch { .. }), "{error}");
+        assert!(error.to_string().contains("ignores If-None-Match"));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_ignores_if_match_is_refused() {
+        let error = outcome(Flaw::IgnoresIfMatch).await.unwrap_err();
+        assert!(matches!(error, ProbeError::IgnoresIfMatch { .. }), "{error}");
+        assert!(error.to_string().contains("ignores If-Match"));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_lets_several_writers_win_is_refused() {
+        let error = outcome(Flaw::ChecksThenWrites).await.unwrap_err();
+        assert!(matches!(error, ProbeError::SeveralWinners { winners, .. } if winners > 1), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_if_match_never_holds_is_refused() {
+        let error = outcome(Flaw::NeverMatches).await.unwrap_err();
+        assert!(matches!(error, ProbeError::RejectsTrueCondition { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_lists_late_is_refused() {
+        let error = outcome(Flaw::HidesFromLists).await.unwrap_err();
+        assert!(matches!(error, ProbeError::StaleList { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_the_store_refuses_is_told_at_once() {
+        let error = outcome(Flaw::Refuses).await.unwrap_err();
+        assert!(error.to_string().contains("the secret key is wrong"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_never_answers_ends_the_probe_at_the_deadline() {
+        let error = outcome(Flaw::Hangs).await.unwrap_err();
+        assert!(matches!(error, ProbeError::Unreachable { .. }), "{error}");
+    }
+}

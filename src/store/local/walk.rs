@@ -21,7 +21,8 @@ pub(super) fn page(root: &Path, query: &ListQuery) -> Result<Vec<Listed>, Failur
     let mut listed = Vec::new();
     // Begin in the deepest folder that holds every key with the prefix. A prefix that is no path holds none.
     let begin = query.prefix.rfind('/').and_then(|slash| query.prefix.get(..=slash)).unwrap_or("");
-    if begin.split('/').rev().skip(1).any(|part| matches!(part, "" | "." | "..")) {
+    let no_path = begin.split('/').rev().skip(1).any(|part| matches!(part, "" | "." | ".."));
+    if no_path || begin.split('/').next() == Some(OWN_FOLDER) {
         return Ok(listed);
     }
     let folder = root.join(begin);
