@@ -77,11 +77,11 @@ async fn s3_backend() -> Option<Backend> {
 /// Runs each behaviour over each backend.
 macro_rules! behaviours {
     ($($name:ident),+ $(,)?) => {
-        behaviours!(memory, memory_backend, $($name),+);
-        behaviours!(local, local_backend, $($name),+);
-        behaviours!(s3, s3_backend, $($name),+);
+        behaviours!(memory from memory_backend: $($name),+);
+        behaviours!(local from local_backend: $($name),+);
+        behaviours!(s3 from s3_backend: $($name),+);
     };
-    ($backend:ident, $make:ident, $($name:ident),+) => {
+    ($backend:ident from $make:ident: $($name:ident),+) => {
         mod $backend {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -295,7 +295,7 @@ async fn deleting_twice_is_deleting_once(store: &Backend) {
 
 async fn long_keys_are_carried(store: &Backend) {
     // 900 bytes, so that a root prefix still fits into the 1,024 of S3.
-    let key = ["k".repeat(199); 5].join("/").get(..900).unwrap().to_owned();
+    let key = vec!["k".repeat(199); 5].join("/").get(..900).unwrap().to_owned();
     let etag = store.create(&key, bytes("x")).await.unwrap();
     assert_eq!(content(&**store, &key).await.etag, etag);
     assert_eq!(list(&**store, &key[..850], None, 10).await, [key.clone()]);
@@ -312,7 +312,10 @@ async fn keys_that_not_every_store_can_hold_are_refused(store: &Backend) {
         assert!(is_refused(&store.get_range(key, 0..1).await), "{key}");
         assert!(is_refused(&store.delete(key).await), "{key}");
     }
-    assert!(list(&**store, "../", None, 10).await.is_empty());
+    for prefix in ["../", "/", "a//b", "a b", "./a"] {
+        let query = ListQuery { prefix: prefix.to_owned(), start_after: None, limit: 10 };
+        assert!(is_refused(&store.list(query).await), "{prefix}");
+    }
 }
 
 async fn writes_carry_the_time_of_the_store(store: &Backend) {
@@ -461,6 +464,22 @@ async fn the_probe_passes(backend: &Backend) {
     eprintln!("the probe took {:?} and {:?}", begun.elapsed(), metered.counts());
 }
 
+#[tokio::test]
+async fn an_unreachable_store_ends_the_probe_with_its_reason() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = S3Options {
+        endpoint: Some(format!("http://{closed}")),
+        access_key_id: Some("test".to_owned()),
+        secret_access_key: Some("test".to_owned()),
+        ..S3Options::default()
+    };
+    let store = open(&"s3://nowhere".parse().unwrap(), &options).unwrap();
+    let begun = monotonic();
+    let error = probe(store.as_ref(), "suite", Deadline::after(Duration::from_secs(2))).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(error.to_string().contains(&closed.to_string()), "{error}");
+}
+
 // Only a local folder: other handles, other processes, kill -9.
 
 /// In the environment of a child: the folder to work on.
@@ -585,6 +604,30 @@ async fn a_killed_process_leaves_old_or_new_objects_and_no_lock() {
     assert!(total > 2 * 25 * KILLED_KEYS, "the children wrote: {total}");
     let keys = pages(&store, "", 100).await;
     assert!(keys.iter().all(|key| key.starts_with("killed/") || key.starts_with("fresh/")), "{keys:?}");
+}
+
+#[tokio::test]
+#[ignore = "measures"]
+async fn latencies_of_a_local_folder() {
+    let folder = tempfile::tempdir_in(std::env::current_dir().unwrap()).unwrap();
+    let store = LocalStore::open(folder.path()).unwrap();
+    let content = Bytes::from(vec![7; 16 * 1024]);
+    let mut etag = store.create("m/k", content.clone()).await.unwrap();
+    let mut times: Vec<(Duration, Duration, Duration)> = Vec::new();
+    for at in 0..500 {
+        let begun = monotonic();
+        etag = store.replace("m/k", content.clone(), &etag).await.unwrap();
+        let replaced = begun.elapsed();
+        store.get_if_changed("m/k", &etag).await.unwrap();
+        let looked = begun.elapsed() - replaced;
+        store.put(&format!("data/{}/{at}", at % 64), content.clone()).await.unwrap();
+        times.push((replaced, looked, begun.elapsed() - replaced - looked));
+    }
+    for (name, pick) in [("replace", 0), ("unchanged get", 1), ("put of a fresh key", 2)] {
+        let mut some: Vec<Duration> = times.iter().map(|time| [time.0, time.1, time.2][pick]).collect();
+        some.sort();
+        eprintln!("{name}: p50 {:?}, p99 {:?}, max {:?}", some[250], some[495], some[499]);
+    }
 }
 
 #[tokio::test]

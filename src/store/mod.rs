@@ -198,11 +198,27 @@ fn check_key(operation: Operation, key: &str) -> Result<()> {
     Err(Error::Refused { operation, key: key.to_owned(), source: Box::new(BadKey) })
 }
 
+/// Refuses prefixes that no key can begin with.
+fn check_prefix(prefix: &str) -> Result<()> {
+    // The last part may still grow into a good one.
+    let parts = prefix.rsplit_once('/').map_or("", |(parts, _)| parts);
+    if has_legal_bytes(prefix) && (!prefix.contains('/') || has_legal_parts(parts)) {
+        return Ok(());
+    }
+    Err(Error::Refused { operation: Operation::List, key: prefix.to_owned(), source: Box::new(BadKey) })
+}
+
 fn is_key(key: &str) -> bool {
+    has_legal_bytes(key) && has_legal_parts(key)
+}
+
+fn has_legal_bytes(text: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!._/-".contains(&byte);
-    key.len() <= KEY_BYTES_MAX
-        && key.bytes().all(legal)
-        && key.split('/').all(|part| !matches!(part, "" | "." | ".."))
+    text.len() <= KEY_BYTES_MAX && text.bytes().all(legal)
+}
+
+fn has_legal_parts(text: &str) -> bool {
+    text.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// A bucket, or what behaves like one.

@@ -14,7 +14,9 @@ use object_store::{GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOpt
 
 use super::listing::Listing;
 use super::verdict::{is_missing_bucket, status, translate};
-use super::{ETag, Error, Fetched, ListQuery, Listed, Object, Operation, Result, Store, check_key};
+use super::{
+    ETag, Error, Fetched, ListQuery, Listed, Object, Operation, Result, Store, check_key, check_prefix,
+};
 
 /// An object without an e-tag cannot be replaced safely.
 #[derive(Debug, thiserror::Error)]
@@ -197,6 +199,7 @@ impl Store for ObjectBackend {
     }
 
     async fn list(&self, query: ListQuery) -> Result<Vec<Listed>> {
+        check_prefix(&query.prefix)?;
         let listed = self.listing.page(&query).await;
         listed.map_err(|error| self.failed(Operation::List, &query.prefix, error))
     }

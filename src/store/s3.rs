@@ -14,6 +14,8 @@ use super::object::{ListOrder, ObjectBackend, Parts};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Until a request is answered whole; long enough for the largest chunk over a slow line.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Kept shorter than S3 keeps idle connections: a write on one that was just closed has no clear answer.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Retries of a request that may be repeated.
 const RETRIES_MAX: usize = 6;
 /// No retry begins later than this after the first attempt.
@@ -117,7 +119,10 @@ pub(super) fn s3(bucket: &str, options: &S3Options) -> Result<Arc<dyn Store>, S3
 }
 
 fn build(bucket: &str, options: &S3Options, retry: RetryConfig) -> Result<AmazonS3, S3Error> {
-    let client = ClientOptions::new().with_connect_timeout(CONNECT_TIMEOUT).with_timeout(REQUEST_TIMEOUT);
+    let client = ClientOptions::new()
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_timeout(REQUEST_TIMEOUT)
+        .with_pool_idle_timeout(POOL_IDLE_TIMEOUT);
     let mut builder = AmazonS3Builder::new()
         .with_bucket_name(bucket)
         .with_region(options.region.as_deref().unwrap_or(DEFAULT_REGION))

@@ -288,6 +288,7 @@ impl Store for LocalStore {
     }
 
     async fn list(&self, query: ListQuery) -> Result<Vec<Listed>> {
+        super::check_prefix(&query.prefix)?;
         let prefix = query.prefix.clone();
         let list = move |root: &Root, _: &str| walk::page(&root.folder, &query);
         self.run(Operation::List, &prefix, list).await

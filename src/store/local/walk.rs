@@ -19,10 +19,9 @@ struct Entry {
 /// One page of keys.
 pub(super) fn page(root: &Path, query: &ListQuery) -> Result<Vec<Listed>, Failure> {
     let mut listed = Vec::new();
-    // Begin in the deepest folder that holds every key with the prefix. A prefix that is no path holds none.
+    // Begin in the deepest folder that holds every key with the prefix.
     let begin = query.prefix.rfind('/').and_then(|slash| query.prefix.get(..=slash)).unwrap_or("");
-    let no_path = begin.split('/').rev().skip(1).any(|part| matches!(part, "" | "." | ".."));
-    if no_path || begin.split('/').next() == Some(OWN_FOLDER) {
+    if begin.split('/').next() == Some(OWN_FOLDER) {
         return Ok(listed);
     }
     let folder = root.join(begin);
@@ -40,6 +39,8 @@ fn walk(folder: &Path, begin: &str, query: &ListQuery, listed: &mut Vec<Listed>)
     };
     // A folder sorts with its `/`, as its keys do: `a!` < `a/b` < `a0`.
     entries.sort_unstable_by(|left, right| left.text.cmp(&right.text));
+    // A file replaced during the walk may be met twice.
+    entries.dedup_by(|left, right| left.text == right.text);
     for Entry { text, entry, kind } in entries {
         if listed.len() >= query.limit {
             return Ok(());
@@ -72,7 +73,12 @@ fn entries(folder: &Path, begin: &str, query: &ListQuery) -> io::Result<Vec<Entr
         if begin.is_empty() && name == OWN_FOLDER {
             continue;
         }
-        let kind = entry.file_type()?;
+        // Some file systems look the kind up, and the file may be gone by then. The folder is not.
+        let kind = match entry.file_type() {
+            Ok(kind) => kind,
+            Err(gone) if means_absent(&gone) => continue,
+            Err(failed) => return Err(failed),
+        };
         let wanted = if kind.is_dir() {
             let text = format!("{begin}{name}/");
             may_hold(&text, query).then_some(text)
