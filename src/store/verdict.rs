@@ -110,6 +110,11 @@ mod tests {
 
     /// A server that gives one answer to everything, and counts.
     async fn server(answer: String) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
+        server_of(vec![answer]).await
+    }
+
+    /// A server that gives these answers in turn, then the last for ever.
+    async fn server_of(answers: Vec<String>) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::new(AtomicUsize::new(0));
@@ -118,7 +123,8 @@ mod tests {
             while let Ok((mut connection, _)) = listener.accept().await {
                 let mut head = vec![0; 64 * 1024];
                 let _ = connection.read(&mut head).await;
-                counted.fetch_add(1, Ordering::SeqCst);
+                let number = counted.fetch_add(1, Ordering::SeqCst);
+                let answer = &answers[number.min(answers.len() - 1)];
                 let _ = connection.write_all(answer.as_bytes()).await;
             }
         });
@@ -137,12 +143,14 @@ mod tests {
     }
 
     fn kind<T>(outcome: crate::store::Result<T>) -> &'static str {
-        match outcome {
-            Ok(_) => "ok",
-            Err(Error::Conflict { .. }) => "conflict",
-            Err(Error::Refused { .. }) => "refused",
-            Err(Error::Indefinite { .. }) => "indefinite",
-        }
+        outcome.map_or_else(
+            |error| match error {
+                Error::Conflict { .. } => "conflict",
+                Error::Refused { .. } => "refused",
+                Error::Indefinite { .. } => "indefinite",
+            },
+            |_| "ok",
+        )
     }
 
     #[tokio::test]
@@ -202,6 +210,23 @@ mod tests {
         assert_eq!(kind(store.get_range("k", 0..1).await), "refused");
         assert_eq!(kind(store.put("k", Bytes::new()).await), "refused");
         assert_eq!(kind(store.delete("k").await), "refused");
+    }
+
+    #[tokio::test]
+    async fn what_may_be_repeated_is_retried() {
+        let good = "HTTP/1.1 200 OK\r\netag: \"e\"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        let (store, requests) = server_of(vec![answer("503 Slow", "SlowDown"), good.to_owned()]).await;
+        assert_eq!(kind(store.put("k", Bytes::new()).await), "ok");
+        assert_eq!(requests.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_a_retried_write_says_nothing_about_its_first_attempt() {
+        let answers = vec![answer("500 Oops", "InternalError"), answer("403 Forbidden", "ExpiredToken")];
+        let (store, _) = server_of(answers.clone()).await;
+        assert_eq!(kind(store.put("k", Bytes::new()).await), "indefinite");
+        let (store, _) = server_of(answers).await;
+        assert_eq!(kind(store.get("k").await), "refused");
     }
 
     #[tokio::test]

@@ -74,12 +74,13 @@ enum Expect {
 impl LocalStore {
     /// Opens the folder, making it if needed, and removes what dead processes left in it.
     pub fn open(folder: &Path) -> std::result::Result<Self, LocalError> {
+        let parent_of_new = folder.parent().filter(|_| !folder.exists());
         let own = folder.join(OWN_FOLDER);
         let (temporary, lock) = (own.join("tmp"), own.join("lock"));
         for path in [&temporary, &lock] {
             std::fs::create_dir_all(path).map_err(|source| LocalError::new("create", path, source))?;
         }
-        for path in [&own, &folder.to_path_buf()] {
+        for path in [Some(own.as_path()), Some(folder), parent_of_new].into_iter().flatten() {
             file::sync_folder(path).map_err(|source| LocalError::new("sync", path, source))?;
         }
         remove_old_files(&temporary).map_err(|source| LocalError::new("clean", &temporary, source))?;
