@@ -1,0 +1,164 @@
+//! A store that misbehaves on demand: faults by operation and key, as a network and a bucket produce them.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use leat::store::{ETag, Error, Fetched, ListQuery, Listed, Object, Operation, Result, Store};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The write is applied, its answer lost.
+    DropAfterApply,
+    /// Nothing is applied and the answer is unclear, as for a 503.
+    Unavailable,
+    /// A 409 that hides no write.
+    Conflict,
+    /// The answer is lost at once, the write is applied this much later.
+    ApplyLate(Duration),
+    /// The request takes this much longer.
+    Delay(Duration),
+    /// No answer ever, and nothing is applied.
+    Hang,
+}
+
+/// Which requests a fault meets.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    operation: Operation,
+    prefix: String,
+    skip: usize,
+    times: usize,
+    fault: Fault,
+}
+
+/// A store with faults.
+#[derive(Clone, Debug)]
+pub struct Faulty {
+    inner: Arc<dyn Store>,
+    rules: Arc<Mutex<Vec<Rule>>>,
+    log: Arc<Mutex<Vec<(Operation, String)>>>,
+}
+
+impl Faulty {
+    /// A store without faults so far.
+    pub fn over(inner: Arc<dyn Store>) -> Self {
+        Self { inner, rules: Arc::default(), log: Arc::default() }
+    }
+
+    /// The next `times` requests of this operation on keys with this prefix meet the fault.
+    pub fn inject(&self, operation: Operation, prefix: &str, times: usize, fault: Fault) {
+        self.inject_after(0, operation, prefix, times, fault);
+    }
+
+    /// The same, after `skip` such requests have passed.
+    pub fn inject_after(&self, skip: usize, operation: Operation, prefix: &str, times: usize, fault: Fault) {
+        self.rules.lock().expect("no panic").push(Rule {
+            operation,
+            prefix: prefix.to_owned(),
+            skip,
+            times,
+            fault,
+        });
+    }
+
+    /// Ends all faults.
+    pub fn heal(&self) {
+        self.rules.lock().expect("no panic").clear();
+    }
+
+    /// Every request so far.
+    pub fn log(&self) -> Vec<(Operation, String)> {
+        self.log.lock().expect("no panic").clone()
+    }
+
+    fn meets(&self, operation: Operation, key: &str) -> Option<Fault> {
+        self.log.lock().expect("no panic").push((operation, key.to_owned()));
+        let mut rules = self.rules.lock().expect("no panic");
+        let rule = rules
+            .iter_mut()
+            .find(|r| r.operation == operation && r.times > 0 && key.starts_with(&r.prefix))?;
+        if rule.skip > 0 {
+            rule.skip -= 1;
+            return None;
+        }
+        rule.times -= 1;
+        Some(rule.fault)
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        key: &str,
+        request: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let unclear = || Error::Indefinite { operation, key: key.to_owned(), source: "injected".into() };
+        match self.meets(operation, key) {
+            None => request.await,
+            Some(Fault::DropAfterApply) => {
+                let _ = request.await;
+                Err(unclear())
+            }
+            Some(Fault::Unavailable) => Err(unclear()),
+            Some(Fault::Conflict) => Err(Error::Conflict { operation, key: key.to_owned() }),
+            Some(Fault::ApplyLate(by)) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(by).await;
+                    let _ = request.await;
+                });
+                Err(unclear())
+            }
+            Some(Fault::Delay(by)) => {
+                tokio::time::sleep(by).await;
+                request.await
+            }
+            Some(Fault::Hang) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn get(&self, key: &str) -> Result<Option<Object>> {
+        let (inner, k) = (self.inner.clone(), key.to_owned());
+        self.run(Operation::Get, key, async move { inner.get(&k).await }).await
+    }
+
+    async fn get_if_changed(&self, key: &str, etag: &ETag) -> Result<Fetched> {
+        let (inner, k, etag) = (self.inner.clone(), key.to_owned(), etag.clone());
+        self.run(Operation::Get, key, async move { inner.get_if_changed(&k, &etag).await }).await
+    }
+
+    async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let (inner, k) = (self.inner.clone(), key.to_owned());
+        self.run(Operation::GetRange, key, async move { inner.get_range(&k, range).await }).await
+    }
+
+    async fn put(&self, key: &str, bytes: Bytes) -> Result<ETag> {
+        let (inner, k) = (self.inner.clone(), key.to_owned());
+        self.run(Operation::Put, key, async move { inner.put(&k, bytes).await }).await
+    }
+
+    async fn create(&self, key: &str, bytes: Bytes) -> Result<ETag> {
+        let (inner, k) = (self.inner.clone(), key.to_owned());
+        self.run(Operation::Create, key, async move { inner.create(&k, bytes).await }).await
+    }
+
+    async fn replace(&self, key: &str, bytes: Bytes, etag: &ETag) -> Result<ETag> {
+        let (inner, k, etag) = (self.inner.clone(), key.to_owned(), etag.clone());
+        self.run(Operation::Replace, key, async move { inner.replace(&k, bytes, &etag).await }).await
+    }
+
+    async fn delete(&self, key: &str) -> Result<()> {
+        let (inner, k) = (self.inner.clone(), key.to_owned());
+        self.run(Operation::Delete, key, async move { inner.delete(&k).await }).await
+    }
+
+    async fn list(&self, query: ListQuery) -> Result<Vec<Listed>> {
+        let (inner, prefix) = (self.inner.clone(), query.prefix.clone());
+        self.run(Operation::List, &prefix, async move { inner.list(query).await }).await
+    }
+}
