@@ -4,6 +4,8 @@
 //! Reading order: `types/record.rs` → `storage/manifest.rs` → `engine/admission.rs` →
 //! `engine/committer.rs` → `service/records.rs` → `api/s2/records.rs`.
 
+pub mod config;
+pub mod serve;
 pub mod service;
 pub mod store;
 pub mod telemetry;
