@@ -3,6 +3,8 @@
 //!
 //! Each test binary links this whole module and uses a part of it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+#![allow(clippy::disallowed_methods, reason = "tests wait on the real clock and read their own environment")]
+#![allow(clippy::print_stderr, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 pub mod ministack;
 pub mod process;
