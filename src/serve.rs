@@ -318,3 +318,114 @@ pub fn banner(address: SocketAddr, tls: bool, store: &str) -> String {
         version = env!("CARGO_PKG_VERSION"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::extract::State;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+    use tokio::task::JoinHandle;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+    /// A server whose one route announces itself, then answers when told to.
+    struct Fixture {
+        address: SocketAddr,
+        stop: mpsc::Sender<()>,
+        drained: watch::Receiver<bool>,
+        entered: Arc<Notify>,
+        answer: Arc<Notify>,
+        server: JoinHandle<Ended>,
+    }
+
+    async fn start(drain_timeout: Duration) -> Fixture {
+        let listener = listen("127.0.0.1:0").await.expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let (stop, stopped) = mpsc::channel(2);
+        let (drain, drained) = watch::channel(false);
+        let (entered, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let app =
+            Router::new().route("/", get(handler)).with_state((Arc::clone(&entered), Arc::clone(&answer)));
+        let ending = Ending { stop: stopped, drain, drain_timeout };
+        let server = tokio::spawn(run(listener, app, None, ending));
+        Fixture { address, stop, drained, entered, answer, server }
+    }
+
+    async fn handler(State((entered, answer)): State<(Arc<Notify>, Arc<Notify>)>) -> &'static str {
+        entered.notify_one();
+        answer.notified().await;
+        "done"
+    }
+
+    impl Fixture {
+        /// Sends a request and returns once the handler has it.
+        async fn request(&self) -> TcpStream {
+            let mut stream = TcpStream::connect(self.address).await.expect("it accepts");
+            stream.write_all(REQUEST).await.expect("it reads");
+            self.entered.notified().await;
+            stream
+        }
+
+        async fn stop(&self) {
+            self.stop.send(()).await.expect("the server runs");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_in_flight_finishes_after_new_work_is_refused() {
+        let mut fixture = start(Duration::from_secs(60)).await;
+        let mut stream = fixture.request().await;
+        fixture.stop().await;
+        fixture.drained.wait_for(|drained| *drained).await.expect("the server holds the sender");
+        assert!(!fixture.server.is_finished());
+        // The listener goes right after the flag; then nobody answers at this address.
+        while TcpStream::connect(fixture.address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        fixture.answer.notify_one();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("done"), "{answer}");
+        assert_eq!(fixture.server.await.expect("no panic"), Ended::Drained);
+    }
+
+    #[tokio::test]
+    async fn draining_ends_at_its_deadline() {
+        let fixture = start(Duration::from_millis(50)).await;
+        let _stream = fixture.request().await;
+        fixture.stop().await;
+        assert_eq!(fixture.server.await.expect("no panic"), Ended::TimedOut(1));
+    }
+
+    #[tokio::test]
+    async fn a_second_request_to_stop_ends_at_once() {
+        let fixture = start(Duration::from_secs(600)).await;
+        let _stream = fixture.request().await;
+        fixture.stop().await;
+        fixture.stop().await;
+        assert_eq!(fixture.server.await.expect("no panic"), Ended::Interrupted(1));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_sent_nothing_does_not_hold_up_the_end() {
+        let fixture = start(Duration::from_secs(600)).await;
+        let _idle = TcpStream::connect(fixture.address).await.expect("it accepts");
+        let _busy = fixture.request().await;
+        fixture.answer.notify_one();
+        fixture.stop().await;
+        assert_eq!(fixture.server.await.expect("no panic"), Ended::Drained);
+    }
+
+    #[test]
+    fn the_banner_names_an_address_that_can_be_reached() {
+        let any = "0.0.0.0:4437".parse().expect("an address");
+        let banner = banner(any, true, "memory:");
+        let lines: Vec<_> = banner.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].ends_with("listens on https://0.0.0.0:4437"));
+        assert_eq!(lines[1], "stores in memory:");
+        assert!(lines[2].starts_with("try: curl -k https://127.0.0.1:4437/v1/basins "), "{}", lines[2]);
+    }
+}

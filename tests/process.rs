@@ -138,21 +138,6 @@ fn ctrl_c_ends_it_too() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_what_is_in_flight() {
-    use std::io::Write;
-    let mut server = ServerOptions::on("memory:").flag("--drain-timeout-ms", "60000").start();
-    // Half a request head is in flight as far as the server can tell.
-    let mut slow = std::net::TcpStream::connect(&server.address).expect("it accepts");
-    slow.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n").expect("it reads");
-    std::thread::sleep(Duration::from_millis(200));
-    server.sigterm();
-    std::thread::sleep(Duration::from_millis(300));
-    server.sigterm();
-    let status = server.wait(WITHIN);
-    assert!(matches!(status.code(), Some(0 | 1)), "{status}");
-}
-
-#[test]
 fn the_log_is_json_when_asked() {
     let mut server = ServerOptions::on("memory:").flag("--log-format", "json").start();
     server.sigterm();

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Lines of output kept per child.
@@ -34,6 +35,7 @@ pub struct Process {
     /// What it printed to stderr.
     pub stderr: Output,
     stdout: mpsc::Receiver<String>,
+    log: JoinHandle<()>,
 }
 
 impl Process {
@@ -44,9 +46,9 @@ impl Process {
         let stderr = Output::default();
         let (sender, stdout) = mpsc::channel();
         let kept = stderr.clone();
-        follow(child.stderr.take().expect("stderr is piped"), move |line| kept.push(line));
+        let log = follow(child.stderr.take().expect("stderr is piped"), move |line| kept.push(line));
         follow(child.stdout.take().expect("stdout is piped"), move |line| drop(sender.send(line)));
-        Self { name: name.to_owned(), child, stderr, stdout }
+        Self { name: name.to_owned(), child, stderr, stdout, log }
     }
 
     /// The next line on stdout.
@@ -78,6 +80,7 @@ impl Process {
         let until = Instant::now() + within;
         while Instant::now() < until {
             if let Some(status) = self.ended() {
+                self.settle();
                 return status;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -89,6 +92,17 @@ impl Process {
     pub fn kill_9(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+        self.settle();
+    }
+
+    /// Waits until the log of an ended child is read; not for ever, since a grandchild may hold the pipe.
+    fn settle(&self) {
+        for _ in 0..100 {
+            if self.log.is_finished() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -101,13 +115,13 @@ impl Drop for Process {
     }
 }
 
-fn follow(pipe: impl Read + Send + 'static, mut each: impl FnMut(String) + Send + 'static) {
+fn follow(pipe: impl Read + Send + 'static, mut each: impl FnMut(String) + Send + 'static) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines() {
             let Ok(line) = line else { return };
             each(line);
         }
-    });
+    })
 }
 
 /// Asks `url` for a 200 until it answers so; a child that ends meanwhile is a failure at once.
