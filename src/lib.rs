@@ -7,6 +7,7 @@
 pub mod config;
 pub mod serve;
 pub mod service;
+pub mod storage;
 pub mod store;
 pub mod telemetry;
 pub mod types;

@@ -41,7 +41,7 @@ pub const MANIFEST_REFS_MAX: usize = 64;
 /// Refs in one index page.
 pub const PAGE_REFS_MAX: usize = 1_024;
 /// Depth of the index tree; 64 · 1,024³ chunks are out of reach of any stream.
-pub const INDEX_LEVELS_MAX: usize = 4;
+pub const INDEX_LEVELS_MAX: usize = 6;
 /// Encoded size at which a block of a chunk is closed.
 pub const BLOCK_BYTES_TARGET: usize = 64 * 1024;
 /// Encoded size of one chunk written by one cycle of a writer.

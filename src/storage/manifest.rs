@@ -1,0 +1,497 @@
+//! The manifest: the whole of a stream but its chunks and pages, and the one place where it changes (*pure*).
+//!
+//! ```text
+//! manifest := frame( protobuf ManifestProto )              field 1 is the register head
+//! ```
+//! Field numbers 20–39 are kept for Durable Streams (closed, content type, time to live and last use,
+//! producers, closing tuple, fork marks), 40–49 for inbox outcomes, 50–59 for a second bucket.
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::frame::{self, Damaged, Kind};
+use super::head::{Head, HeadProto, State};
+use super::index::{Ref, decode_refs, encode_refs};
+use super::key::{CatalogEntry, DataClass, Incarnation, StreamHash, StreamKind};
+use super::tail::Tail;
+use crate::types::config::{RetentionPolicy, StorageClass, StreamConfig, Timestamping, TimestampingMode};
+use crate::types::limits::{
+    INDEX_LEVELS_MAX, INLINE_BYTES_MAX_EXPRESS, INLINE_BYTES_MAX_STANDARD, MANIFEST_FIXED_BYTES_MAX,
+    MANIFEST_REFS_MAX,
+};
+use crate::types::name::StreamName;
+use crate::types::record::{FencingToken, StreamPosition};
+
+/// Whose manifest it is; verified on every load.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Which door's namespace.
+    pub kind: StreamKind,
+    /// The life of the basin it lies in.
+    pub basin: Incarnation,
+    /// The stream's name.
+    pub name: StreamName,
+}
+
+impl Identity {
+    /// The hash that names the manifest.
+    #[must_use]
+    pub fn hash(&self) -> StreamHash {
+        StreamHash::new(self.kind, self.basin, self.name.as_str())
+    }
+}
+
+/// What an append is judged against and changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    /// The next sequence number to assign.
+    pub next_seq_num: u64,
+    /// Timestamp of the last record.
+    pub last_timestamp: u64,
+    /// Arrival of the last commit of records.
+    pub last_arrival_ms: u64,
+    /// Records below this are gone.
+    pub trim_point: u64,
+    /// What a batch that names a token must name.
+    pub fencing_token: FencingToken,
+}
+
+/// The sizes that shape manifests; tests shrink them.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Inline tail of a `standard` stream.
+    pub inline_bytes_standard: usize,
+    /// Inline tail of an `express` stream.
+    pub inline_bytes_express: usize,
+    /// Refs per level in a manifest.
+    pub refs_max: usize,
+    /// Refs per page.
+    pub page_refs_max: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            inline_bytes_standard: INLINE_BYTES_MAX_STANDARD,
+            inline_bytes_express: INLINE_BYTES_MAX_EXPRESS,
+            refs_max: MANIFEST_REFS_MAX,
+            page_refs_max: crate::types::limits::PAGE_REFS_MAX,
+        }
+    }
+}
+
+impl Shape {
+    /// The inline tail's limit for a storage class.
+    #[must_use]
+    pub fn inline_bytes_max(&self, class: StorageClass) -> usize {
+        match class {
+            StorageClass::Standard => self.inline_bytes_standard,
+            StorageClass::Express => self.inline_bytes_express,
+        }
+    }
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// Version, life, state, ring. `Live` or `Tombstone`.
+    pub head: Head,
+    /// Hash of the identity.
+    pub hash: StreamHash,
+    /// Whose it is; a tombstone keeps only the hash.
+    pub identity: Option<Identity>,
+    /// Milliseconds since the Unix epoch; the same as in the catalog.
+    pub created_at_ms: u64,
+    /// What the creation asked for, if it named a request token.
+    pub creation_digest: Option<[u8; 16]>,
+    /// Resolved at creation.
+    pub config: StreamConfig,
+    /// What appends change.
+    pub log: LogState,
+    /// The newest records.
+    pub tail: Tail,
+    /// Refs by level; level 0 names chunks and is the newest.
+    pub levels: Vec<Vec<Ref>>,
+    /// Survives tombstones: advanced whenever a batch of the inbox is combined.
+    pub inbox_epoch: u64,
+    /// Survives tombstones: an upload begun under an older one must be made again.
+    pub collection_epoch: u64,
+    /// Bits of every data class ever used.
+    pub classes_used: u32,
+    /// The due marker the stream stands under.
+    pub due: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ManifestProto {
+    #[prost(message, optional, tag = "1")]
+    head: Option<HeadProto>,
+    #[prost(bytes = "bytes", tag = "2")]
+    hash: Bytes,
+    #[prost(message, optional, tag = "3")]
+    identity: Option<IdentityProto>,
+    #[prost(uint64, tag = "4")]
+    created_at_ms: u64,
+    #[prost(bytes = "bytes", tag = "5")]
+    creation_digest: Bytes,
+    #[prost(message, optional, tag = "6")]
+    config: Option<ConfigProto>,
+    #[prost(uint64, tag = "7")]
+    next_seq_num: u64,
+    #[prost(uint64, tag = "8")]
+    last_timestamp: u64,
+    #[prost(uint64, tag = "9")]
+    last_arrival_ms: u64,
+    #[prost(uint64, tag = "10")]
+    trim_point: u64,
+    #[prost(string, tag = "11")]
+    fencing_token: String,
+    #[prost(bytes = "bytes", repeated, tag = "12")]
+    levels: Vec<Bytes>,
+    #[prost(uint64, tag = "13")]
+    inbox_epoch: u64,
+    #[prost(uint64, tag = "14")]
+    collection_epoch: u64,
+    #[prost(uint32, tag = "15")]
+    classes_used: u32,
+    #[prost(string, tag = "16")]
+    due: String,
+    #[prost(bytes = "bytes", tag = "17")]
+    tail: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct IdentityProto {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(bytes = "bytes", tag = "2")]
+    basin: Bytes,
+    #[prost(string, tag = "3")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ConfigProto {
+    #[prost(uint32, tag = "1")]
+    storage_class: u32,
+    /// 0 is infinite.
+    #[prost(uint64, tag = "2")]
+    retention_age_secs: u64,
+    #[prost(uint32, tag = "3")]
+    timestamping_mode: u32,
+    #[prost(bool, tag = "4")]
+    timestamping_uncapped: bool,
+    #[prost(uint64, tag = "5")]
+    delete_on_empty_min_age_secs: u64,
+}
+
+impl Manifest {
+    /// Sequence number of the inline tail's first record.
+    #[must_use]
+    pub fn tail_base(&self) -> u64 {
+        self.log.next_seq_num - self.tail.count()
+    }
+
+    /// Sequence number of the oldest record that some object or the tail still holds.
+    #[must_use]
+    pub fn first_held(&self) -> u64 {
+        self.levels.iter().rev().flatten().next().map_or_else(|| self.tail_base(), |r| r.base_seq)
+    }
+
+    /// Position of the next record.
+    #[must_use]
+    pub fn tail_position(&self) -> StreamPosition {
+        StreamPosition { seq_num: self.log.next_seq_num, timestamp: self.log.last_timestamp }
+    }
+
+    /// The data class that chunks go to now.
+    #[must_use]
+    pub fn data_class(&self) -> DataClass {
+        data_class(&self.config)
+    }
+
+    /// This stream's catalog entry, under its name.
+    #[must_use]
+    pub fn catalog_entry(&self, name: &StreamName) -> CatalogEntry {
+        CatalogEntry {
+            name: name.clone(),
+            created_at_ms: self.created_at_ms,
+            incarnation: self.head.incarnation,
+        }
+    }
+
+    /// What remains of a stream after its end: the state of its key.
+    #[must_use]
+    pub fn tombstone(&self, due: String) -> Self {
+        Self {
+            head: self.head.next(self.head.incarnation, State::Tombstone),
+            hash: self.hash,
+            identity: None,
+            created_at_ms: self.created_at_ms,
+            creation_digest: None,
+            config: StreamConfig::default(),
+            log: LogState::default(),
+            tail: Tail::default(),
+            levels: Vec::new(),
+            inbox_epoch: self.inbox_epoch,
+            collection_epoch: self.collection_epoch,
+            classes_used: self.classes_used,
+            due,
+        }
+    }
+
+    /// The stored shape.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let encode_level = |refs: &Vec<Ref>| {
+            let mut out = bytes::BytesMut::with_capacity(16 + refs.len() * 48);
+            encode_refs(refs, &mut out);
+            out.freeze()
+        };
+        let proto = ManifestProto {
+            head: Some(self.head.to_proto()),
+            hash: Bytes::copy_from_slice(self.hash.as_bytes()),
+            identity: self.identity.as_ref().map(IdentityProto::from),
+            created_at_ms: self.created_at_ms,
+            creation_digest: self
+                .creation_digest
+                .map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest)),
+            config: self.head.is_live().then(|| ConfigProto::from(&self.config)),
+            next_seq_num: self.log.next_seq_num,
+            last_timestamp: self.log.last_timestamp,
+            last_arrival_ms: self.log.last_arrival_ms,
+            trim_point: self.log.trim_point,
+            fencing_token: self.log.fencing_token.as_str().to_owned(),
+            levels: self.levels.iter().map(encode_level).collect(),
+            inbox_epoch: self.inbox_epoch,
+            collection_epoch: self.collection_epoch,
+            classes_used: self.classes_used,
+            due: self.due.clone(),
+            tail: self.tail.encode(),
+        };
+        frame::seal(Kind::Manifest, &proto.encode_to_vec())
+    }
+
+    /// Reads the stored shape and checks whose it is.
+    pub fn decode(bytes: &Bytes, identity: &Identity) -> Result<Self, Damaged> {
+        let manifest = Self::decode_any(bytes)?;
+        if manifest.hash != identity.hash() || manifest.identity.as_ref().is_some_and(|own| own != identity) {
+            return Err(Damaged::new("manifest", "belongs to another stream"));
+        }
+        Ok(manifest)
+    }
+
+    fn decode_any(bytes: &Bytes) -> Result<Self, Damaged> {
+        let damaged = |why: &str| Damaged::new("manifest", why);
+        let opened = frame::open(Kind::Manifest, "manifest", bytes)?;
+        let proto =
+            ManifestProto::decode(opened.payload).map_err(|e| Damaged::new("manifest", e.to_string()))?;
+        let head = Head::from_proto(proto.head.as_ref(), opened.min_writer)?;
+        let decode_level = |bytes: &Bytes| {
+            let mut rest = bytes.clone();
+            decode_refs(&mut rest)
+        };
+        let manifest = Self {
+            hash: StreamHash::from_slice(&proto.hash).ok_or_else(|| damaged("hash"))?,
+            identity: proto.identity.as_ref().map(Identity::try_from).transpose()?,
+            created_at_ms: proto.created_at_ms,
+            creation_digest: <[u8; 16]>::try_from(&*proto.creation_digest).ok(),
+            config: proto.config.map(StreamConfig::try_from).transpose()?.unwrap_or_default(),
+            log: LogState {
+                next_seq_num: proto.next_seq_num,
+                last_timestamp: proto.last_timestamp,
+                last_arrival_ms: proto.last_arrival_ms,
+                trim_point: proto.trim_point,
+                fencing_token: FencingToken::new(proto.fencing_token)
+                    .map_err(|e| Damaged::new("manifest", e.to_string()))?,
+            },
+            tail: Tail::decode(proto.tail)?,
+            levels: proto.levels.iter().map(decode_level).collect::<Result<_, _>>()?,
+            inbox_epoch: proto.inbox_epoch,
+            collection_epoch: proto.collection_epoch,
+            classes_used: proto.classes_used,
+            due: proto.due,
+            head,
+        };
+        manifest.check_held().map_err(|why| Damaged::new("manifest", why))?;
+        if manifest.head.is_live() && manifest.identity.is_none() {
+            return Err(damaged("a live stream without a name"));
+        }
+        Ok(manifest)
+    }
+
+    /// I-2: what the manifest holds is contiguous and ends at the next sequence number.
+    fn check_held(&self) -> Result<(), String> {
+        if self.tail.count() > self.log.next_seq_num {
+            return Err("more inline records than were ever appended".to_owned());
+        }
+        let mut expected = self.first_held();
+        for r in self.levels.iter().rev().flatten() {
+            if r.base_seq != expected {
+                return Err(format!("a gap before record {}", r.base_seq));
+            }
+            expected = r.end_seq();
+        }
+        if expected != self.tail_base() {
+            return Err("a gap before the inline tail".to_owned());
+        }
+        if self.first_held() > self.log.trim_point {
+            return Err("records are missing that were not trimmed".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks that `new` may follow `self` on one key; called before every commit (I-1 … I-4).
+    pub fn check_transition(&self, new: &Self, shape: &Shape) -> Result<(), String> {
+        new.head.check_follows(&self.head)?;
+        if new.hash != self.hash {
+            return Err("another stream".to_owned());
+        }
+        if new.inbox_epoch < self.inbox_epoch || new.collection_epoch < self.collection_epoch {
+            return Err("an epoch goes back".to_owned());
+        }
+        if new.classes_used & self.classes_used != self.classes_used {
+            return Err("a data class is forgotten".to_owned());
+        }
+        if !new.head.is_live() {
+            return Ok(());
+        }
+        if new.head.incarnation != self.head.incarnation {
+            return new.check_creation();
+        }
+        let (was, is) = (&self.log, &new.log);
+        if is.next_seq_num < was.next_seq_num
+            || is.last_timestamp < was.last_timestamp
+            || is.last_arrival_ms < was.last_arrival_ms
+            || is.trim_point < was.trim_point
+            || is.trim_point > is.next_seq_num
+        {
+            return Err(format!("the log goes back: {was:?} to {is:?}"));
+        }
+        if new.identity != self.identity || new.created_at_ms != self.created_at_ms {
+            return Err("a stream changes its identity".to_owned());
+        }
+        new.check_held()?;
+        new.check_size(shape)
+    }
+
+    /// I-5: a creating commit names no object, because no collection fence protects one yet.
+    pub fn check_creation(&self) -> Result<(), String> {
+        if self.levels.iter().any(|refs| !refs.is_empty()) {
+            return Err("a creating commit names an object".to_owned());
+        }
+        if self.due.is_empty() {
+            return Err("a stream without a due marker".to_owned());
+        }
+        self.check_held()
+    }
+
+    /// I-6: a manifest is bounded whatever the stream's length.
+    fn check_size(&self, shape: &Shape) -> Result<(), String> {
+        if self.levels.len() > INDEX_LEVELS_MAX || self.levels.iter().any(|refs| refs.len() > shape.refs_max)
+        {
+            return Err("too many refs".to_owned());
+        }
+        let bytes = self.tail.bytes();
+        if bytes > shape.inline_bytes_standard.max(shape.inline_bytes_express) {
+            return Err(format!("an inline tail of {bytes} bytes"));
+        }
+        debug_assert!(
+            self.encode().len() <= shape.inline_bytes_standard + MANIFEST_FIXED_BYTES_MAX,
+            "I-6: {} bytes",
+            self.encode().len()
+        );
+        Ok(())
+    }
+}
+
+/// The data class that chunks of a stream with this configuration go to.
+#[must_use]
+pub fn data_class(config: &StreamConfig) -> DataClass {
+    match config.retention_policy {
+        RetentionPolicy::Age(secs) => DataClass::for_age_secs(Some(secs)),
+        RetentionPolicy::Infinite => DataClass::for_age_secs(None),
+    }
+}
+
+impl From<&Identity> for IdentityProto {
+    fn from(identity: &Identity) -> Self {
+        let Identity { kind, basin, name } = identity;
+        Self {
+            kind: *kind as u32,
+            basin: Bytes::copy_from_slice(basin.as_bytes()),
+            name: name.as_str().to_owned(),
+        }
+    }
+}
+
+impl TryFrom<&IdentityProto> for Identity {
+    type Error = Damaged;
+
+    fn try_from(proto: &IdentityProto) -> Result<Self, Damaged> {
+        let damaged = |why: &str| Damaged::new("manifest identity", why);
+        let kind = match proto.kind {
+            1 => StreamKind::S2,
+            2 => StreamKind::Durable,
+            _ => return Err(damaged("unknown kind")),
+        };
+        Ok(Self {
+            kind,
+            basin: Incarnation::from_slice(&proto.basin).ok_or_else(|| damaged("basin"))?,
+            name: StreamName::try_from(proto.name.as_str()).map_err(|e| damaged(&e.to_string()))?,
+        })
+    }
+}
+
+impl From<&StreamConfig> for ConfigProto {
+    fn from(config: &StreamConfig) -> Self {
+        let StreamConfig { storage_class, retention_policy, timestamping, delete_on_empty_min_age_secs } =
+            *config;
+        Self {
+            storage_class: match storage_class {
+                StorageClass::Standard => 1,
+                StorageClass::Express => 2,
+            },
+            retention_age_secs: match retention_policy {
+                RetentionPolicy::Age(secs) => secs,
+                RetentionPolicy::Infinite => 0,
+            },
+            timestamping_mode: match timestamping.mode {
+                TimestampingMode::ClientPrefer => 1,
+                TimestampingMode::ClientRequire => 2,
+                TimestampingMode::Arrival => 3,
+            },
+            timestamping_uncapped: timestamping.uncapped,
+            delete_on_empty_min_age_secs,
+        }
+    }
+}
+
+impl TryFrom<ConfigProto> for StreamConfig {
+    type Error = Damaged;
+
+    fn try_from(proto: ConfigProto) -> Result<Self, Damaged> {
+        let damaged = |why: &str| Damaged::new("stream configuration", why);
+        Ok(Self {
+            storage_class: match proto.storage_class {
+                1 => StorageClass::Standard,
+                2 => StorageClass::Express,
+                _ => return Err(damaged("unknown storage class")),
+            },
+            retention_policy: match proto.retention_age_secs {
+                0 => RetentionPolicy::Infinite,
+                secs => RetentionPolicy::Age(secs),
+            },
+            timestamping: Timestamping {
+                mode: match proto.timestamping_mode {
+                    1 => TimestampingMode::ClientPrefer,
+                    2 => TimestampingMode::ClientRequire,
+                    3 => TimestampingMode::Arrival,
+                    _ => return Err(damaged("unknown timestamping mode")),
+                },
+                uncapped: proto.timestamping_uncapped,
+            },
+            delete_on_empty_min_age_secs: proto.delete_on_empty_min_age_secs,
+        })
+    }
+}
