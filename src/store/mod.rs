@@ -3,11 +3,32 @@
 //! Every backend behaves alike (`tests/store_suite.rs` runs one suite over all of them); what a backend does
 //! differently is put right in its file. Keys are `/`-separated text without `//`, `.`, `..` or `\`.
 
+mod listing;
+mod local;
+mod memory;
+mod metered;
+mod object;
+mod open;
+mod prefixed;
+mod probe;
+mod s3;
+mod verdict;
+
 use std::fmt;
 use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+
+pub use local::{LocalError, LocalStore};
+pub use memory::memory;
+pub use metered::{Counts, Metered};
+pub use open::{OpenError, StoreUrl, UrlError, open};
+pub use probe::{PROBE_PREFIX, ProbeError, Probed, probe};
+pub use s3::{CredentialSource, S3Error, S3Options};
+
+/// Longest key, as S3 has it.
+pub const KEY_BYTES_MAX: usize = 1_024;
 
 /// A version of an object, exactly as the store sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +90,13 @@ pub struct ListQuery {
     pub start_after: Option<String>,
     /// At most this many keys.
     pub limit: usize,
+}
+
+impl ListQuery {
+    /// Whether a key is one the query asks for.
+    fn admits(&self, key: &str) -> bool {
+        key.starts_with(&self.prefix) && self.start_after.as_ref().is_none_or(|after| key > after.as_str())
+    }
 }
 
 /// Why an operation failed, by what the caller may conclude.
@@ -155,6 +183,42 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// A key that not every backend can hold.
+#[derive(Debug, thiserror::Error)]
+#[error("keys are 1 to {KEY_BYTES_MAX} bytes of `A-Z a-z 0-9 ! . _ / -` with no empty, `.` or `..` part")]
+struct BadKey;
+
+/// Refuses keys that not every backend can hold, before anything is sent.
+fn check_key(operation: Operation, key: &str) -> Result<()> {
+    if is_key(key) {
+        return Ok(());
+    }
+    Err(Error::Refused { operation, key: key.to_owned(), source: Box::new(BadKey) })
+}
+
+/// Refuses prefixes that no key can begin with.
+fn check_prefix(prefix: &str) -> Result<()> {
+    // The last part may still grow into a good one.
+    let parts = prefix.rsplit_once('/').map_or("", |(parts, _)| parts);
+    if has_legal_bytes(prefix) && (!prefix.contains('/') || has_legal_parts(parts)) {
+        return Ok(());
+    }
+    Err(Error::Refused { operation: Operation::List, key: prefix.to_owned(), source: Box::new(BadKey) })
+}
+
+fn is_key(key: &str) -> bool {
+    has_legal_bytes(key) && has_legal_parts(key)
+}
+
+fn has_legal_bytes(text: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!._/-".contains(&byte);
+    text.len() <= KEY_BYTES_MAX && text.bytes().all(legal)
+}
+
+fn has_legal_parts(text: &str) -> bool {
+    text.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// A bucket, or what behaves like one.
