@@ -3,18 +3,17 @@
 //! Each flag has a variable as its twin; a flag wins over its variable. An empty value is a bad value: a store
 //! that was meant to be named must not quietly become the default one.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser as _;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 mod args;
 
 use self::args::CommandLine;
+use crate::store::{CredentialSource, S3Options, StoreUrl, UrlError};
 use crate::telemetry::{self, LogFormat};
 use crate::types::config::StorageClass;
 
@@ -60,10 +59,10 @@ pub struct TlsFiles {
 /// Where the bytes are.
 #[derive(Debug)]
 pub struct StoreConfig {
-    /// `LEAT_STORE`; default the folder `leat-data` in the working directory. `file:` paths are percent-encoded.
-    pub url: String,
-    /// What the standard AWS variables say; only an `s3://` store looks at it.
-    pub aws: AwsEnvironment,
+    /// `LEAT_STORE`; default the folder `leat-data` in the working directory.
+    pub url: StoreUrl,
+    /// What the standard `AWS_*` variables say; only an `s3://` store looks at it.
+    pub s3: S3Options,
 }
 
 /// How streams are written.
@@ -88,72 +87,8 @@ pub struct LogConfig {
     pub filter: String,
 }
 
-/// Text that no log may show.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// The text.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
-
-/// The standard AWS variables, as found; an empty one counts as unset.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AwsEnvironment {
-    /// `AWS_ACCESS_KEY_ID`.
-    pub access_key_id: Option<String>,
-    /// `AWS_SECRET_ACCESS_KEY`.
-    pub secret_access_key: Option<Secret>,
-    /// `AWS_SESSION_TOKEN`.
-    pub session_token: Option<Secret>,
-    /// `AWS_REGION`, else `AWS_DEFAULT_REGION`.
-    pub region: Option<String>,
-    /// `AWS_ENDPOINT_URL_S3`, else `AWS_ENDPOINT_URL`.
-    pub endpoint_url: Option<String>,
-    /// `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI`.
-    pub container_credentials_relative_uri: Option<String>,
-    /// `AWS_CONTAINER_CREDENTIALS_FULL_URI`.
-    pub container_credentials_full_uri: Option<String>,
-    /// `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE`.
-    pub container_authorization_token_file: Option<String>,
-    /// `AWS_WEB_IDENTITY_TOKEN_FILE`.
-    pub web_identity_token_file: Option<String>,
-    /// `AWS_ROLE_ARN`.
-    pub role_arn: Option<String>,
-    /// `AWS_ROLE_SESSION_NAME`.
-    pub role_session_name: Option<String>,
-}
-
 /// Looks a variable up.
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-impl AwsEnvironment {
-    fn read(lookup: Lookup<'_>) -> Self {
-        let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        Self {
-            access_key_id: get("AWS_ACCESS_KEY_ID"),
-            secret_access_key: get("AWS_SECRET_ACCESS_KEY").map(Secret),
-            session_token: get("AWS_SESSION_TOKEN").map(Secret),
-            region: get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
-            endpoint_url: get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL")),
-            container_credentials_relative_uri: get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
-            container_credentials_full_uri: get("AWS_CONTAINER_CREDENTIALS_FULL_URI"),
-            container_authorization_token_file: get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
-            web_identity_token_file: get("AWS_WEB_IDENTITY_TOKEN_FILE"),
-            role_arn: get("AWS_ROLE_ARN"),
-            role_session_name: get("AWS_ROLE_SESSION_NAME"),
-        }
-    }
-}
 
 /// Why a command line cannot be run, or need not be (`--help`, `--version`).
 #[derive(Debug)]
@@ -204,7 +139,7 @@ impl Config {
     fn check(command_line: CommandLine, folder: &Path, lookup: Lookup<'_>) -> Result<Self, Vec<String>> {
         let args = command_line.into_serve();
         let mut checker = Checker::default();
-        let aws = AwsEnvironment::read(lookup);
+        let url = checker.store(args.store, folder);
         let config = Self {
             server: ServerConfig {
                 listen: checker.address("--listen", args.listen),
@@ -215,7 +150,7 @@ impl Config {
                     &DRAIN_TIMEOUT_MS,
                 ),
             },
-            store: StoreConfig { url: checker.store(args.store, folder, &aws), aws },
+            store: StoreConfig { s3: checker.s3(&url, lookup), url },
             engine: EngineConfig {
                 default_storage_class: checker.class(&args.default_storage_class),
                 flush_standard: checker.millis("--flush-standard-ms", &args.flush_standard_ms, &FLUSH_MS),
@@ -306,44 +241,76 @@ impl Checker {
         text
     }
 
-    fn store(&mut self, url: Option<String>, folder: &Path, aws: &AwsEnvironment) -> String {
-        const WANTED: &str = "`file:///folder`, `memory:` or `s3://bucket/prefix`";
-        let Some(url) = url else { return folder_url(&folder.join(STORE_FOLDER_DEFAULT)) };
-        if let Some(rest) = url.strip_prefix("s3://") {
-            let bucket = rest.split('/').next().unwrap_or_default();
-            if bucket.contains('@') {
-                let text = "--store (LEAT_STORE) holds credentials; give them in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
-                self.problems.push(text.to_owned());
-            } else if bucket.is_empty() {
-                self.refuse("--store", &url, WANTED);
+    fn store(&mut self, url: Option<String>, folder: &Path) -> StoreUrl {
+        let url = url.unwrap_or_else(|| format!("file://{}", folder.join(STORE_FOLDER_DEFAULT).display()));
+        let refused = if url.strip_prefix("s3://").is_some_and(|rest| rest.contains('@')) {
+            // Said without repeating them.
+            "credentials do not belong in it, but in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_owned()
+        } else {
+            match url.parse() {
+                Ok(url) => return url,
+                Err(error) => UrlError::to_string(&error),
             }
-            self.aws(aws);
-        } else if url != "memory:" && !url.starts_with("file:///") {
-            self.refuse("--store", &url, WANTED);
-        }
-        url
+        };
+        self.problems.push(format!("--store (LEAT_STORE): {refused}"));
+        "memory:".parse().expect("it is one of the forms")
     }
 
-    fn aws(&mut self, aws: &AwsEnvironment) {
-        if aws.access_key_id.is_some() != aws.secret_access_key.is_some() {
-            let text = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together: set both or none";
-            self.problems.push(text.to_owned());
+    /// Reads the standard variables, an empty one as unset. They matter, and may be wrong, for S3 only.
+    fn s3(&mut self, url: &StoreUrl, lookup: Lookup<'_>) -> S3Options {
+        if !url.to_string().starts_with("s3://") {
+            return S3Options::default();
         }
-        if let Some(url) = &aws.endpoint_url
+        let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let options = S3Options {
+            endpoint: get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL")),
+            region: get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
+            access_key_id: get("AWS_ACCESS_KEY_ID"),
+            secret_access_key: get("AWS_SECRET_ACCESS_KEY"),
+            session_token: get("AWS_SESSION_TOKEN"),
+            credentials: self.credentials(&get),
+        };
+        if options.access_key_id.is_some() != options.secret_access_key.is_some() {
+            self.pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+        }
+        if let Some(url) = &options.endpoint
             && !url.starts_with("http://")
             && !url.starts_with("https://")
         {
             let line = format!("AWS_ENDPOINT_URL is `{url}`; it must begin with http:// or https://");
             self.problems.push(line);
         }
+        options
     }
-}
 
-/// The `file:` URL of an absolute path.
-fn folder_url(path: &Path) -> String {
-    const ENCODED: &AsciiSet =
-        &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>');
-    format!("file://{}", utf8_percent_encode(&path.to_string_lossy(), ENCODED))
+    /// Where to ask for credentials, in the order the AWS tools look.
+    fn credentials(&mut self, get: Lookup<'_>) -> CredentialSource {
+        const TOKEN: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+        const ROLE: &str = "AWS_ROLE_ARN";
+        const FULL_URI: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+        const POD_TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
+        match (get(TOKEN), get(ROLE)) {
+            (Some(token_file), Some(role_arn)) => {
+                return CredentialSource::WebIdentity { token_file, role_arn };
+            }
+            (Some(_), None) => self.pair(TOKEN, ROLE),
+            // A role alone is something the AWS tools know from profiles, which Leat does not read.
+            (None, _) => {}
+        }
+        if let Some(relative_uri) = get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
+            return CredentialSource::Task { relative_uri };
+        }
+        match (get(FULL_URI), get(POD_TOKEN)) {
+            (Some(full_uri), Some(token_file)) => return CredentialSource::Pod { full_uri, token_file },
+            (None, None) => {}
+            _ => self.pair(FULL_URI, POD_TOKEN),
+        }
+        CredentialSource::Instance
+    }
+
+    fn pair(&mut self, one: &str, other: &str) {
+        self.problems.push(format!("{one} and {other} go together: set both or none"));
+    }
 }
 
 #[cfg(test)]
@@ -366,7 +333,7 @@ mod tests {
         assert_eq!(config.server.listen, "127.0.0.1:4437");
         assert_eq!(config.server.tls, None);
         assert_eq!(config.server.drain_timeout, Duration::from_secs(10));
-        assert_eq!(config.store.url, "file:///somewhere/my%20data/leat-data");
+        assert_eq!(config.store.url.to_string(), "file:///somewhere/my data/leat-data");
         assert_eq!(config.engine.default_storage_class, StorageClass::Standard);
         assert_eq!(config.engine.flush_standard, Duration::from_millis(20));
         assert_eq!(config.engine.flush_express, Duration::from_millis(2));
@@ -408,6 +375,7 @@ mod tests {
         }
         assert!(problems.iter().any(|line| line.contains("`standard` or `express`")));
         assert!(problems.iter().any(|line| line.contains("from 0 to 1000")));
+        assert!(problems.iter().any(|line| line.contains("s3://bucket[/prefix]")));
     }
 
     #[test]
@@ -428,12 +396,31 @@ mod tests {
             ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:2"),
         ];
         let config = check(&["--store=s3://bucket/prefix"], &variables).expect("legal");
-        let aws = &config.store.aws;
-        assert_eq!(aws.secret_access_key.as_ref().map(Secret::expose), Some("hush"));
-        assert_eq!(aws.session_token, None);
-        assert_eq!(aws.region.as_deref(), Some("eu-central-1"));
-        assert_eq!(aws.endpoint_url.as_deref(), Some("http://127.0.0.1:2"));
+        let s3 = &config.store.s3;
+        assert_eq!(s3.secret_access_key.as_deref(), Some("hush"));
+        assert_eq!(s3.session_token, None);
+        assert_eq!(s3.region.as_deref(), Some("eu-central-1"));
+        assert_eq!(s3.endpoint.as_deref(), Some("http://127.0.0.1:2"));
+        assert!(matches!(s3.credentials, CredentialSource::Instance));
         assert!(!format!("{config:?}").contains("hush"));
+    }
+
+    #[test]
+    fn credentials_are_asked_for_where_aws_puts_them() {
+        let source = |variables: &[(&str, &str)]| {
+            check(&["--store=s3://bucket"], variables).map(|config| config.store.s3.credentials)
+        };
+        let web = ("AWS_WEB_IDENTITY_TOKEN_FILE", "token");
+        let role = ("AWS_ROLE_ARN", "role");
+        let task = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2");
+        let pod = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1");
+        let pod_token = ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "token");
+        assert!(matches!(source(&[]), Ok(CredentialSource::Instance)));
+        assert!(matches!(source(&[web, role, task]), Ok(CredentialSource::WebIdentity { .. })));
+        assert!(matches!(source(&[task, pod, pod_token]), Ok(CredentialSource::Task { .. })));
+        assert!(matches!(source(&[pod, pod_token]), Ok(CredentialSource::Pod { .. })));
+        assert!(source(&[web]).is_err_and(|lines| lines.iter().any(|line| line.contains("AWS_ROLE_ARN"))));
+        assert!(source(&[pod]).is_err());
     }
 
     #[test]

@@ -5,17 +5,24 @@
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use leat::config::{Config, EngineConfig, StoreConfig, UsageError};
 use leat::serve::{self, Ended, Ending, TlsConfig};
+use leat::storage::key;
+use leat::store::{self, Metered, Store};
 use leat::telemetry;
+use leat::types::time::{Clock, Deadline};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 /// How often the metrics recorder folds its samples into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+
+/// For a slow store to answer the probe's dozens of requests.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -49,9 +56,11 @@ async fn run(config: Config) -> Result<Ended, BoxError> {
     let tls = config.server.tls.map(|files| TlsConfig::load(&files.cert, &files.key)).transpose()?;
 
     let (drain, drained) = watch::channel(false);
-    let app = build(&config.store, config.engine, metrics.clone(), drained).await?;
+    let clock = Clock::system();
+    let store = open(&config.store, &clock).await?;
+    let app = build(store, clock, config.engine, metrics.clone(), drained);
     let listener = serve::listen(&config.server.listen).await?;
-    let banner = serve::banner(listener.local_addr()?, tls.is_some(), &config.store.url);
+    let banner = serve::banner(listener.local_addr()?, tls.is_some(), &config.store.url.to_string());
     io::stdout().write_all(banner.as_bytes())?;
     io::stdout().flush()?;
 
@@ -62,18 +71,27 @@ async fn run(config: Config) -> Result<Ended, BoxError> {
     Ok(ended)
 }
 
-/// Opens and probes the store, and stacks engine, service and router on it.
+/// Opens the store and makes sure that it keeps its word.
+async fn open(config: &StoreConfig, clock: &Clock) -> Result<Arc<dyn Store>, BoxError> {
+    let store = Arc::new(Metered::new(store::open(&config.url, &config.s3)?));
+    let probed = store::probe(&*store, &key::random_hex(), Deadline::after(PROBE_TIMEOUT)).await?;
+    clock.observe_store_ms(probed.store_ms);
+    tracing::info!(store = %config.url, offset_ms = clock.offset_ms(), "the store keeps its word");
+    Ok(store)
+}
+
+/// Stacks engine, service and router on the store.
 ///
-/// INTEGRATION: the one function to complete once those parts are in the crate:
-/// `store::open(&store.url, settings from store.aws)` → probe → engine with `engine` → `Service` →
-/// `api::router(service, ApiOptions { metrics: Some(metrics), drain: drained })`.
-async fn build(
-    _store: &StoreConfig,
+/// INTEGRATION: the one function to complete once those parts are in the crate: engine with `_engine` on
+/// `_store` and `_clock` → `Service` → `api::router(service, ApiOptions { metrics, draining, clock, .. })`.
+fn build(
+    _store: Arc<dyn Store>,
+    _clock: Clock,
     _engine: EngineConfig,
     _metrics: PrometheusHandle,
-    _drained: watch::Receiver<bool>,
-) -> Result<Router, BoxError> {
-    Ok(Router::new().route("/health", axum::routing::get(|| async { "OK" })))
+    _draining: watch::Receiver<bool>,
+) -> Router {
+    Router::new().route("/health", axum::routing::get(|| async { "OK" }))
 }
 
 async fn keep_up(metrics: PrometheusHandle) {

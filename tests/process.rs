@@ -54,7 +54,7 @@ fn help_and_version_are_answers_not_errors() {
 fn bad_values_from_flags_and_variables_are_named_together() {
     let output = leat(&["--store", "gs://x"], &[("LEAT_LISTEN", "nowhere"), ("LEAT_LOG_FORMAT", "xml")]);
     assert_eq!(output.status.code(), Some(2));
-    for word in ["--store", "s3://bucket/prefix", "LEAT_LISTEN", "LEAT_LOG_FORMAT", "`text` or `json`"] {
+    for word in ["--store", "s3://bucket[/prefix]", "LEAT_LISTEN", "LEAT_LOG_FORMAT", "`text` or `json`"] {
         assert!(stderr(&output).contains(word), "{word} in {}", stderr(&output));
     }
 }

@@ -64,7 +64,13 @@ fn sources() -> Vec<Source> {
         }
     }
     sources.sort_by(|a, b| a.path.cmp(&b.path));
-    sources
+    without_tests(sources)
+}
+
+/// Leaves out files that are compiled for tests only.
+fn without_tests(sources: Vec<Source>) -> Vec<Source> {
+    let tests: Vec<_> = sources.iter().flat_map(Source::test_files).collect();
+    sources.into_iter().filter(|source| !tests.contains(&source.path)).collect()
 }
 
 #[test]
@@ -121,6 +127,23 @@ use crate::api::I;
         source.paths().into_iter().map(|named| (named.line, named.segments.join("::"))).collect();
     let expected = [(8, "crate::types::T".to_owned()), (11, "crate::store::S".to_owned())];
     assert_eq!(paths, expected);
+}
+
+#[test]
+fn files_of_tests_are_left_out_and_no_others() {
+    let kept = without_tests(vec![
+        source("src/api/mod.rs", "mod s2;\n#[cfg(test)]\nmod tests;\n"),
+        source("src/api/tests.rs", "fn f() { g().unwrap() }\n"),
+        source(
+            "src/api/s2.rs",
+            "#[cfg(test)]\n#[path = \"s2_tests.rs\"]\nmod tests;\n#[cfg(test)]\nmod more;\n",
+        ),
+        source("src/api/s2_tests.rs", ""),
+        source("src/api/s2/more.rs", ""),
+        source("src/api/other_tests.rs", ""),
+    ]);
+    let kept: Vec<_> = kept.iter().map(|source| source.path.as_str()).collect();
+    assert_eq!(kept, ["src/api/mod.rs", "src/api/s2.rs", "src/api/other_tests.rs"]);
 }
 
 #[test]

@@ -21,11 +21,9 @@ Examples:
   leat --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
                                                serve HTTPS on every address
 
-An s3:// store reads AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3 (or AWS_ENDPOINT_URL),
-AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, AWS_CONTAINER_CREDENTIALS_FULL_URI,
-AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN and
-AWS_ROLE_SESSION_NAME.";
+An s3:// store reads AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3 (or
+AWS_ENDPOINT_URL), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; without
+a key the credentials of a web identity, a container or the machine.";
 
 /// A durable stream store on an object-store bucket.
 #[derive(Debug, Parser)]

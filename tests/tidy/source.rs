@@ -44,6 +44,32 @@ impl Source {
         }
     }
 
+    /// The files this one declares as tests: `#[cfg(test)] mod name;`, perhaps with a `#[path]`.
+    pub fn test_files(&self) -> Vec<String> {
+        const MARK: &str = "#[cfg(test)]";
+        let folder = self.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        // A file that is a folder's root has its children beside it, any other below its own name.
+        let root = ["mod.rs", "lib.rs", "main.rs"].iter().any(|name| self.path.ends_with(name));
+        let children = if root { folder.to_owned() } else { self.path.trim_end_matches(".rs").to_owned() };
+        let mut found = Vec::new();
+        for (at, _) in self.text.match_indices(MARK) {
+            let mut item = self.text[at + MARK.len()..].trim_start();
+            let mut path = None;
+            if let Some((file, rest)) =
+                item.strip_prefix("#[path = \"").and_then(|rest| rest.split_once("\"]"))
+            {
+                path = Some(format!("{folder}/{file}"));
+                item = rest.trim_start();
+            }
+            if let Some((name, _)) = item.strip_prefix("mod ").and_then(|rest| rest.split_once(';'))
+                && name.bytes().all(is_word)
+            {
+                found.push(path.unwrap_or_else(|| format!("{children}/{name}.rs")));
+            }
+        }
+        found
+    }
+
     /// Every path of two segments or more, and every use.
     pub fn paths(&self) -> Vec<Named> {
         let mut found = Vec::new();
