@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Named, Source};
 
-/// Longest file, in lines without its tests.
+/// Longest file, in lines of code: neither blank, nor comment, nor test.
 const FILE_LINES_MAX: usize = 400;
 
 /// Modules by layer, top to bottom: imports go strictly down.
@@ -32,7 +32,7 @@ const APART: [(&str, &str, &str); 7] = [
 ];
 
 /// Files without I/O, clock or async. A name that ends in `*` is a prefix.
-const PURE: [&str; 15] = [
+const PURE: [&str; 17] = [
     "src/storage/key.rs",
     "src/storage/chunk.rs",
     "src/storage/manifest.rs",
@@ -44,6 +44,8 @@ const PURE: [&str; 15] = [
     "src/storage/tail.rs",
     "src/engine/admission.rs",
     "src/sweeper/plan.rs",
+    "src/api/uri.rs",
+    "src/api/s2/respond.rs",
     "src/api/s2/wire*",
     "src/api/s2/proto.rs",
     "src/api/s2/error.rs",
@@ -51,9 +53,10 @@ const PURE: [&str; 15] = [
 ];
 
 /// What a pure file may import beside `types` and pure files.
-const PURE_EXCEPTIONS: [(&str, &str); 1] = [
-    // It is the table from the service's errors to answers.
+const PURE_EXCEPTIONS: [(&str, &str); 2] = [
+    // It is the table from the errors below to answers.
     ("src/api/s2/error.rs", "service"),
+    ("src/api/s2/error.rs", "api::body::BodyError"),
 ];
 
 /// What no pure file may name, and the one file that may.
@@ -149,10 +152,10 @@ pub fn check_shape(source: &Source) -> Vec<String> {
     if !source.text.starts_with("//! ") {
         broken.push(format!("{path}:1: a file begins with `//!` and says what lives there"));
     }
-    let lines = source.text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+    let lines = source.code.lines().filter(|line| !line.trim().is_empty()).count();
     if lines > FILE_LINES_MAX {
-        let rule = format!("a file has at most {FILE_LINES_MAX} lines without its tests");
-        broken.push(format!("{path}:{lines}: {rule}"));
+        let rule = format!("a file has at most {FILE_LINES_MAX} lines of code, tests and comments aside");
+        broken.push(format!("{path}:1: {rule}; this one has {lines}"));
     }
     for (index, line) in source.text.lines().enumerate() {
         for mark in ["TODO", "FIXME", "XXX"] {

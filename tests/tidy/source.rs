@@ -82,7 +82,10 @@ impl Source {
             }
             let word = word_at(&self.code, at);
             let end;
-            if word == "use" {
+            if word == "in" && self.code[..at].ends_with("pub(") {
+                // `pub(in path)` says who may see, and imports nothing.
+                end = self.code[at..].find(')').map_or(bytes.len(), |length| at + length);
+            } else if word == "use" {
                 end = self.code[at..].find(';').map_or(bytes.len(), |length| at + length);
                 self.expand(&self.code[at + 3..end], at + 3, &[], &mut found);
             } else {
