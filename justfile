@@ -33,10 +33,6 @@ deny:
 doc:
     cargo doc --no-deps --document-private-items --open
 
-# Latency and throughput on a local folder and on a slow store
-bench *args:
-    cargo bench {{args}}
-
 # What CI runs
 ci:
     .ci/run
