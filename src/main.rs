@@ -1,3 +1,126 @@
 //! Picks the role, builds the parts, runs them: the only composition root.
+//!
+//! Exit codes: 0 after an orderly end, 1 if the server could not start or was cut short, 2 for bad usage.
 
-fn main() {}
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use leat::config::{Config, EngineConfig, StoreConfig, UsageError};
+use leat::serve::{self, Ended, Ending, TlsConfig};
+use leat::storage::key;
+use leat::store::{self, Metered, Store};
+use leat::telemetry;
+use leat::types::time::{Clock, Deadline};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::watch;
+
+/// How often the metrics recorder folds its samples into buckets.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+
+/// For a slow store to answer the probe's dozens of requests.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let config = match Config::from_process() {
+        Ok(config) => config,
+        Err(error) => return usage(&error),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let outcome = match runtime {
+        Ok(runtime) => runtime.block_on(run(config)),
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
+        Ok(Ended::Drained) => ExitCode::SUCCESS,
+        Ok(Ended::TimedOut(connections)) => {
+            fail(&format!("{connections} connections did not finish in time"))
+        }
+        Ok(Ended::Interrupted(connections)) => {
+            fail(&format!("stopped at once, {connections} connections open"))
+        }
+        Err(error) => fail(&describe(&*error)),
+    }
+}
+
+async fn run(config: Config) -> Result<Ended, BoxError> {
+    telemetry::start_log(config.log.format, &config.log.filter)?;
+    let metrics = telemetry::start_metrics()?;
+    serve::install_crypto();
+    let stop = serve::signals()?;
+    let tls = config.server.tls.map(|files| TlsConfig::load(&files.cert, &files.key)).transpose()?;
+
+    let (drain, drained) = watch::channel(false);
+    let clock = Clock::system();
+    let store = open(&config.store, &clock).await?;
+    let app = build(store, clock, config.engine, metrics.clone(), drained);
+    let listener = serve::listen(&config.server.listen).await?;
+    let banner = serve::banner(listener.local_addr()?, tls.is_some(), &config.store.url.to_string());
+    io::stdout().write_all(banner.as_bytes())?;
+    io::stdout().flush()?;
+
+    let upkeep = tokio::spawn(keep_up(metrics));
+    let ending = Ending { stop, drain, drain_timeout: config.server.drain_timeout };
+    let ended = serve::run(listener, app, tls, ending).await;
+    upkeep.abort();
+    Ok(ended)
+}
+
+/// Opens the store and makes sure that it keeps its word.
+async fn open(config: &StoreConfig, clock: &Clock) -> Result<Arc<dyn Store>, BoxError> {
+    let store = Arc::new(Metered::new(store::open(&config.url, &config.s3)?));
+    let probed = store::probe(&*store, &key::random_hex(), Deadline::after(PROBE_TIMEOUT)).await?;
+    clock.observe_store_ms(probed.store_ms);
+    tracing::info!(store = %config.url, offset_ms = clock.offset_ms(), "the store keeps its word");
+    Ok(store)
+}
+
+/// Stacks engine, service and router on the store.
+///
+/// INTEGRATION: the one function to complete once those parts are in the crate: engine with `_engine` on
+/// `_store` and `_clock` → `Service` → `api::router(service, ApiOptions { metrics, draining, clock, .. })`.
+fn build(
+    _store: Arc<dyn Store>,
+    _clock: Clock,
+    _engine: EngineConfig,
+    _metrics: PrometheusHandle,
+    _draining: watch::Receiver<bool>,
+) -> Router {
+    Router::new().route("/health", axum::routing::get(|| async { "OK" }))
+}
+
+async fn keep_up(metrics: PrometheusHandle) {
+    let mut ticks = tokio::time::interval(METRICS_UPKEEP);
+    loop {
+        ticks.tick().await;
+        metrics.run_upkeep();
+    }
+}
+
+fn usage(error: &UsageError) -> ExitCode {
+    // With the terminal gone there is nobody left to tell.
+    drop(error.print());
+    ExitCode::from(error.exit_code())
+}
+
+fn fail(line: &str) -> ExitCode {
+    drop(writeln!(io::stderr(), "error: {line}"));
+    ExitCode::FAILURE
+}
+
+/// The error and what lies under it, on one line.
+fn describe(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut under = error.source();
+    while let Some(source) = under {
+        line.push_str(": ");
+        line.push_str(&source.to_string());
+        under = source.source();
+    }
+    line
+}

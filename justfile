@@ -1,0 +1,38 @@
+# `just` lists these.
+
+_default:
+    @just --list
+
+# Serve from ./leat-data
+run *args:
+    cargo run --release -- {{args}}
+
+# All tests; needs node, npm and python3
+test *args:
+    cargo test {{args}}
+
+# The architecture rules alone, in a second
+tidy:
+    cargo test --test tidy
+
+# The official SDKs against the built server
+conformance:
+    cargo test --test conformance
+
+# Format, lints, documentation
+lint:
+    cargo fmt --all -- --check
+    cargo clippy --all-targets -- -D warnings
+    RUSTDOCFLAGS='-D warnings' cargo doc --no-deps
+
+# Licences, advisories, sources; needs cargo-deny
+deny:
+    cargo deny check
+
+# Read the code's documentation
+doc:
+    cargo doc --no-deps --document-private-items --open
+
+# What CI runs
+ci:
+    .ci/run
