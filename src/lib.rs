@@ -4,6 +4,7 @@
 //! Reading order: `types/record.rs` → `storage/manifest.rs` → `engine/admission.rs` →
 //! `engine/committer.rs` → `service/records.rs` → `api/s2/records.rs`.
 
+pub mod api;
 pub mod service;
 pub mod store;
 pub mod telemetry;
