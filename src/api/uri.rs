@@ -97,7 +97,11 @@ impl Query {
         }
     }
 
-    fn integer<T: FromStr + Display>(&self, name: &'static str, max: T) -> Result<Option<T>, BadQuery> {
+    fn integer<T: FromStr + Display + Copy>(
+        &self,
+        name: &'static str,
+        max: T,
+    ) -> Result<Option<T>, BadQuery> {
         let Some(text) = self.text(name)? else { return Ok(None) };
         match decimal(&text) {
             Some(value) => Ok(Some(value)),
@@ -175,6 +179,23 @@ mod tests {
         assert!(Query::new("limit=1&limit=1").u64("limit").is_err());
         assert!(Query::new("limit=1&l%69mit=1").u64("limit").is_err());
         assert_eq!(Query::new("other=1&other=2").u64("limit"), Ok(None));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_name_survives_its_encoding(name in "\\PC{1,40}|[%/.+?# ]{1,8}") {
+            let encoded = percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC);
+            let path = format!("/v1/streams/{encoded}/records");
+            proptest::prop_assert_eq!(path_segment(&path, 2), Ok(name.clone()));
+            let query = Query::new(&format!("prefix={encoded}"));
+            proptest::prop_assert_eq!(query.text("prefix"), Ok(Some(name)));
+        }
+
+        #[test]
+        fn no_path_and_no_query_panics(text in "[%0-9a-fé/&=+]{0,40}") {
+            let _decoded = path_segment(&text, 2);
+            let _value = Query::new(&text).u64("a");
+        }
     }
 
     #[test]

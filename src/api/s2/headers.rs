@@ -155,10 +155,22 @@ pub(super) fn check_json_content_type(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
+/// Whether a media range says `q=0`: anything but this.
+fn is_refused(range: &[u8]) -> bool {
+    String::from_utf8_lossy(range)
+        .split(';')
+        .skip(1)
+        .filter_map(|parameter| parameter.trim().strip_prefix("q="))
+        .any(|quality| quality.parse::<f32>() == Ok(0.0))
+}
+
 /// The kind of answer: the first usable type in `accept`, else JSON.
 pub(super) fn answer_kind(headers: &HeaderMap) -> AnswerKind {
     for value in headers.get_all(header::ACCEPT) {
         for range in value.as_bytes().split(|byte| *byte == b',') {
+            if is_refused(range) {
+                continue;
+            }
             match essence(range).as_str() {
                 "text/event-stream" => return AnswerKind::Events,
                 "application/json" => return AnswerKind::Json,
@@ -264,6 +276,7 @@ mod tests {
             ("text/html, text/event-stream;q=0.9, application/protobuf", AnswerKind::Events),
             ("application/x-protobuf", AnswerKind::Proto),
             ("application/json, application/protobuf", AnswerKind::Json),
+            ("text/event-stream; q=0.0, application/protobuf;q=0.1", AnswerKind::Proto),
         ] {
             assert_eq!(answer_kind(&of(header::ACCEPT, accept)), kind, "{accept}");
         }

@@ -231,4 +231,20 @@ mod tests {
             [0x0a, 0x08, 0x08, 0x01, 0x10, 0x02, 0x22, 0x02, 0x68, 0x69, 0x12, 0x00]
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_record_survives_protobuf(timestamp: Option<u64>, name in ".{1,9}", value: Vec<u8>, body: Vec<u8>) {
+            let header = Header { name: name.into(), value: value.into() };
+            let record = AppendRecord { timestamp, headers: vec![header], body: body.into() };
+            let sent = AppendInput { records: vec![record.clone()], ..Default::default() };
+            let got = decode_append(sent.encode_to_vec().into()).unwrap();
+            proptest::prop_assert_eq!(got.records(), [record::Record::from(record)]);
+        }
+
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+            let _read = decode_append(bytes.into());
+        }
+    }
 }

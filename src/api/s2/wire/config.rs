@@ -317,5 +317,4 @@ impl TryFrom<BasinReconfiguration> for config::BasinConfigPatch {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

@@ -291,4 +291,38 @@ mod tests {
         let shown = serde_json::to_string(&ReadBatch { format: Format::Raw, batch: &empty }).unwrap();
         assert_eq!(shown, r#"{"records":[]}"#);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_body_and_header_survives_base64_both_ways(body: Vec<u8>, name in ".{1,9}", value: Vec<u8>) {
+            let json = serde_json::json!({
+                "records": [{
+                    "body": STANDARD.encode(&body),
+                    "headers": [[STANDARD.encode(&name), STANDARD.encode(&value)]],
+                }]
+            });
+            let input = append_input(json.to_string().as_bytes(), Format::Base64).unwrap();
+            let record::Record { headers, body: got, .. } = input.records()[0].clone();
+            proptest::prop_assert_eq!(&got, &body);
+            let read = record::SequencedRecord { seq_num: 0, timestamp: 0, headers, body: got };
+            let batch = record::ReadBatch { records: vec![read], tail: None };
+            let shown = serde_json::to_value(ReadBatch { format: Format::Base64, batch: &batch }).unwrap();
+            let expected = &json["records"][0];
+            proptest::prop_assert_eq!(&shown["records"][0]["headers"], &expected["headers"]);
+            if !body.is_empty() {
+                proptest::prop_assert_eq!(&shown["records"][0]["body"], &expected["body"]);
+            }
+        }
+
+        #[test]
+        fn a_damaged_append_is_refused_or_read_but_never_panics(at in 0_usize..90, byte: u8, cut in 0_usize..90) {
+            let whole = br#"{"records":[{"timestamp":12,"headers":[["a","b"]],"body":"x\u00e9"}],"fencing_token":"t"}"#;
+            let mut damaged = whole.to_vec();
+            if let Some(target) = damaged.get_mut(at) {
+                *target = byte;
+            }
+            let _flipped = append_input(&damaged, Format::Raw);
+            proptest::prop_assert!(append_input(whole.get(..cut.min(whole.len() - 1)).unwrap(), Format::Raw).is_err());
+        }
+    }
 }
