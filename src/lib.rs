@@ -4,10 +4,11 @@
 //! Reading order: `types/record.rs` → `storage/manifest.rs` → `engine/admission.rs` →
 //! `engine/committer.rs` → `service/records.rs` → `api/s2/records.rs`.
 
+pub mod api;
 pub mod config;
+pub mod engine;
 pub mod serve;
 pub mod service;
-pub mod engine;
 pub mod storage;
 pub mod store;
 pub mod telemetry;

@@ -1,0 +1,164 @@
+//! HTTP in, HTTP out: the router of every door, health, metrics, CORS, draining.
+//!
+//! The same router is served over a socket and under Lambda. From the outside in, a request passes the
+//! observer (`observe`: request id, span, log line, metrics, panics), CORS, the drain gate, and its handler.
+
+mod body;
+mod observe;
+mod s2;
+mod uri;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::{HeaderName, Method, StatusCode, header};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::watch;
+use tower_http::cors::{AllowHeaders, Any, CorsLayer};
+
+use crate::service::Service;
+use crate::types::time::Clock;
+use body::BodyTimeouts;
+use s2::error::{Code, Error};
+
+/// How long a browser may remember that it may ask.
+const CORS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the router is told beside the service.
+#[derive(Clone, Debug)]
+pub struct ApiOptions {
+    /// What `/metrics` shows; without it the path does not exist.
+    pub metrics: Option<PrometheusHandle>,
+    /// Once it holds `true`, everything under `/v1` is refused and reads over SSE are sent elsewhere. A
+    /// channel whose sender is gone never changes again.
+    pub draining: watch::Receiver<bool>,
+    /// What pings tell the time by.
+    pub clock: Clock,
+    /// Longest gap between two pieces of a request's body.
+    pub body_idle_timeout: Duration,
+    /// Longest time for a request's body in all.
+    pub body_total_timeout: Duration,
+}
+
+impl Default for ApiOptions {
+    fn default() -> Self {
+        Self {
+            metrics: None,
+            draining: watch::channel(false).1,
+            clock: Clock::system(),
+            body_idle_timeout: Duration::from_secs(15),
+            body_total_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl ApiOptions {
+    fn body_timeouts(&self) -> BodyTimeouts {
+        BodyTimeouts { idle: self.body_idle_timeout, total: self.body_total_timeout }
+    }
+}
+
+/// What every handler holds.
+#[derive(Clone, Debug)]
+struct Api {
+    service: Service,
+    options: Arc<ApiOptions>,
+    request_ids: Arc<observe::RequestIds>,
+}
+
+/// Every route of the product.
+pub fn router(service: Service, options: ApiOptions) -> Router {
+    let api = Api { service, options: Arc::new(options), request_ids: Arc::default() };
+    s2::routes()
+        .route("/health", get(health))
+        .route("/ping", get(ping))
+        .route("/metrics", get(metrics))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(from_fn_with_state(api.clone(), drain_gate))
+        .layer(cors())
+        .layer(from_fn_with_state(api.clone(), observe::observe))
+        .with_state(api)
+}
+
+/// Browsers may call from anywhere: a bearer token is the only credential. Headers are mirrored because a
+/// wildcard would leave out `authorization`.
+fn cors() -> CorsLayer {
+    CorsLayer::new()
+        .allow_origin(Any)
+        .allow_methods(Any)
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([
+            s2::respond::PROVISION_RESULT,
+            observe::REQUEST_ID,
+            HeaderName::from_static("retry-after-ms"),
+        ])
+        .max_age(CORS_AGE_MAX)
+}
+
+/// Refuses what is under `/v1` once the server drains.
+async fn drain_gate(State(api): State<Api>, request: Request, next: Next) -> Response {
+    if *api.options.draining.borrow() && request.uri().path().starts_with("/v1/") {
+        return Error::draining().into_response();
+    }
+    next.run(request).await
+}
+
+/// Waits until the server drains.
+async fn drained(draining: &mut watch::Receiver<bool>) {
+    if draining.wait_for(|draining| *draining).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The answer to a request whose handler panicked; what it said is for the log only.
+fn panicked(payload: &(dyn std::any::Any + Send)) -> Error {
+    let why = payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    tracing::error!(why, "a handler panicked");
+    Error::new(Code::Other, "the server failed on this request; its log tells more")
+}
+
+/// `GET /health`: whether this process takes requests.
+async fn health(State(api): State<Api>) -> Response {
+    if *api.options.draining.borrow() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining").into_response();
+    }
+    "OK".into_response()
+}
+
+/// `GET /ping`: whether this process runs.
+async fn ping() -> &'static str {
+    "OK"
+}
+
+/// `GET /metrics`, in Prometheus' text format.
+async fn metrics(State(api): State<Api>) -> Result<Response, Error> {
+    let handle = api
+        .options
+        .metrics
+        .as_ref()
+        .ok_or_else(|| Error::new(Code::NotFound, "this server records no metrics"))?;
+    let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    Ok((content_type, handle.render()).into_response())
+}
+
+async fn no_such_path(request: Request) -> Error {
+    Error::new(Code::NotFound, format!("there is no path `{}`", uri::echo(request.uri().path())))
+}
+
+async fn no_such_method(method: Method) -> Error {
+    let why = format!("this path does not take the method `{}`", uri::echo(method.as_str()));
+    Error::new(Code::MethodNotAllowed, why)
+}
+
+#[cfg(test)]
+mod tests;

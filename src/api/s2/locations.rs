@@ -1,0 +1,8 @@
+//! Locations: not part of this release.
+
+use super::error::{Code, Error};
+
+/// Every call.
+pub(super) async fn unavailable() -> Error {
+    Error::new(Code::NotImplemented, "locations are not available in this release")
+}

@@ -1,0 +1,99 @@
+//! Records of a stream: append, read once or over SSE, check the tail.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+
+use super::error::{Code, Error, Result};
+use super::extract::{BasinHeader, Query, StreamInPath, body_bytes};
+use super::headers::{self, AnswerKind, BodyKind};
+use super::read_params::ReadParams;
+use super::wire::TailResponse;
+use super::wire::records::{AppendAck, ReadBatch, append_input};
+use super::{proto, respond, sse};
+use crate::api::Api;
+use crate::service::records::StreamRef;
+use crate::types::config::StreamConfigLayer;
+use crate::types::name::{BasinName, StreamName};
+
+/// `GET /v1/streams/{stream}/records/tail`
+pub(super) async fn check_tail(
+    State(api): State<Api>,
+    BasinHeader(basin): BasinHeader,
+    StreamInPath(name): StreamInPath,
+) -> Result<Response> {
+    let stream = StreamRef { basin, name, config: StreamConfigLayer::default() };
+    let tail = api.service.check_tail(&stream).await?;
+    Ok(respond::json(StatusCode::OK, &TailResponse { tail: tail.into() }))
+}
+
+/// `POST /v1/streams/{stream}/records`
+pub(super) async fn append(
+    State(api): State<Api>,
+    BasinHeader(basin): BasinHeader,
+    StreamInPath(name): StreamInPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response> {
+    let stream = stream_ref(basin, name, &headers)?;
+    let input = match headers::body_kind(&headers) {
+        BodyKind::Session => return Err(sessions_unavailable()),
+        BodyKind::Proto => proto::decode_append(body_bytes(&api, &headers, body, Code::BadProto).await?)?,
+        BodyKind::Json => {
+            let format = headers::format(&headers)?;
+            headers::check_json_content_type(&headers)?;
+            append_input(&body_bytes(&api, &headers, body, Code::BadJson).await?, format)?
+        }
+    };
+    let ack = api.service.append(&stream, input).await?;
+    Ok(match headers::answer_kind(&headers) {
+        AnswerKind::Proto => respond::proto(proto::encode_ack(ack)),
+        AnswerKind::Json | AnswerKind::Events => respond::json(StatusCode::OK, &AppendAck::from(ack)),
+    })
+}
+
+/// `GET /v1/streams/{stream}/records`
+pub(super) async fn read(
+    State(api): State<Api>,
+    BasinHeader(basin): BasinHeader,
+    StreamInPath(name): StreamInPath,
+    Query(query): Query,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let stream = stream_ref(basin, name, &headers)?;
+    let params = ReadParams::parse(&query)?;
+    if headers::body_kind(&headers) == BodyKind::Session {
+        return Err(sessions_unavailable());
+    }
+    match headers::answer_kind(&headers) {
+        AnswerKind::Events => {
+            let format = headers::format(&headers)?;
+            let resumed = headers::last_event_id(&headers)?;
+            let session = api.service.read_session(&stream, params.session(resumed)?).await?;
+            Ok(sse::respond(&api, session, format, resumed))
+        }
+        AnswerKind::Proto => {
+            let batch = api.service.read(&stream, params.unary()?).await?;
+            Ok(respond::proto(proto::encode_batch(batch)))
+        }
+        AnswerKind::Json => {
+            let format = headers::format(&headers)?;
+            let batch = api.service.read(&stream, params.unary()?).await?;
+            Ok(respond::json(StatusCode::OK, &ReadBatch { format, batch: &batch }))
+        }
+    }
+}
+
+fn stream_ref(basin: BasinName, name: StreamName, headers: &HeaderMap) -> Result<StreamRef> {
+    headers::check_encryption_key(headers)?;
+    Ok(StreamRef { basin, name, config: headers::stream_config(headers)? })
+}
+
+fn sessions_unavailable() -> Error {
+    Error::new(
+        Code::NotImplemented,
+        "sessions (`content-type: s2s/proto`) are not available yet; they come with the next release: \
+         use single appends, single reads, or `accept: text/event-stream`",
+    )
+}
