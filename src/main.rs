@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use leat::api::{self, ApiOptions};
 use leat::config::{Config, EngineConfig, StoreConfig, UsageError};
+use leat::engine;
 use leat::serve::{self, Ended, Ending, TlsConfig};
+use leat::service::{Options, Service};
 use leat::storage::key;
 use leat::store::{self, Metered, Store};
 use leat::telemetry;
@@ -58,7 +60,12 @@ async fn run(config: Config) -> Result<Ended, BoxError> {
     let (drain, drained) = watch::channel(false);
     let clock = Clock::system();
     let store = open(&config.store, &clock).await?;
-    let app = build(store, clock, config.engine, metrics.clone(), drained);
+    let service = service(store, clock.clone(), config.engine);
+    let record = service.open_store().await?;
+    tracing::debug!(store_id = %record.id, "opened");
+    let options =
+        ApiOptions { metrics: Some(metrics.clone()), draining: drained, clock, ..ApiOptions::default() };
+    let app = api::router(service.clone(), options);
     let listener = serve::listen(&config.server.listen).await?;
     let banner = serve::banner(listener.local_addr()?, tls.is_some(), &config.store.url.to_string());
     io::stdout().write_all(banner.as_bytes())?;
@@ -67,6 +74,10 @@ async fn run(config: Config) -> Result<Ended, BoxError> {
     let upkeep = tokio::spawn(keep_up(metrics));
     let ending = Ending { stop, drain, drain_timeout: config.server.drain_timeout };
     let ended = serve::run(listener, app, tls, ending).await;
+    // A deletion that does not finish in time goes on with the next DELETE.
+    if tokio::time::timeout(config.server.drain_timeout, service.finish()).await.is_err() {
+        tracing::warn!("the deletion of a basin is left unfinished");
+    }
     upkeep.abort();
     Ok(ended)
 }
@@ -80,18 +91,16 @@ async fn open(config: &StoreConfig, clock: &Clock) -> Result<Arc<dyn Store>, Box
     Ok(store)
 }
 
-/// Stacks engine, service and router on the store.
-///
-/// INTEGRATION: the one function to complete once those parts are in the crate: engine with `_engine` on
-/// `_store` and `_clock` → `Service` → `api::router(service, ApiOptions { metrics, draining, clock, .. })`.
-fn build(
-    _store: Arc<dyn Store>,
-    _clock: Clock,
-    _engine: EngineConfig,
-    _metrics: PrometheusHandle,
-    _draining: watch::Receiver<bool>,
-) -> Router {
-    Router::new().route("/health", axum::routing::get(|| async { "OK" }))
+/// The service on its store, as the operator set it.
+fn service(store: Arc<dyn Store>, clock: Clock, config: EngineConfig) -> Service {
+    let engine = engine::Options {
+        flush_standard: config.flush_standard,
+        flush_express: config.flush_express,
+        write_timeout: config.append_timeout,
+        ..engine::Options::default()
+    };
+    let default_storage_class = config.default_storage_class;
+    Service::new(store, clock, Options { default_storage_class, engine })
 }
 
 async fn keep_up(metrics: PrometheusHandle) {

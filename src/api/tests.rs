@@ -6,12 +6,13 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use super::*;
+use crate::service::Options;
 use crate::types::limits::REQUEST_BODY_BYTES_MAX;
 
 const RECORDS: &str = "/v1/streams/a/records";
 
 fn service() -> Service {
-    Service {}
+    Service::new(crate::store::memory(), Clock::system(), Options::default())
 }
 
 /// An answer, collected.

@@ -123,8 +123,9 @@ impl Stream {
         for level in manifest.levels.iter().rev() {
             self.collect(manifest, level, &bounds, &mut refs).await?;
         }
-        let fetches = futures::stream::iter(&refs).map(|r| self.fetch(manifest, r, bounds));
-        let fetched: Vec<Fetched> = fetches.buffered(FETCHES_MAX).try_collect().await?;
+        let fetches: Vec<_> = refs.iter().map(|r| self.fetch(manifest, *r, bounds)).collect();
+        let fetched: Vec<Fetched> =
+            futures::stream::iter(fetches).buffered(FETCHES_MAX).try_collect().await?;
         let mut filler = Filler::new(bounds, limits);
         // The first ref that is not read to its end, or does not fit, ends the batch.
         let takes_all = fetched.into_iter().zip(&refs).all(|(fetched, r)| filler.fill(fetched, r));
@@ -173,7 +174,7 @@ impl Stream {
     }
 
     /// The records of one chunk ref from `bounds` on, as many as a batch may need.
-    async fn fetch(&self, manifest: &Manifest, r: &Ref, bounds: Bounds) -> Result<Fetched> {
+    async fn fetch(&self, manifest: &Manifest, r: Ref, bounds: Bounds) -> Result<Fetched> {
         let Target::Chunk { class, first, footer_at, bytes } = r.target else {
             return Err(Error::Overloaded("a page where a chunk should be"));
         };

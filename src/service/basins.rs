@@ -1,5 +1,6 @@
 //! Basins: list, create, ensure, get and change their configuration.
 
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 
 use super::Service;
@@ -43,15 +44,8 @@ impl Service {
             let listed = self.store().list(query).await?;
             let is_last = listed.len() < page_keys;
             after = listed.last().map(|l| l.key.clone());
-            let names = listed
-                .iter()
-                .filter_map(|l| l.key.strip_prefix(key::BASINS))
-                .filter_map(|name| BasinName::try_from(name).ok());
-            let records: Vec<_> = futures::stream::iter(names)
-                .map(|name| async move { load_basin(self.store(), &name).await })
-                .buffered(LISTED_AT_ONCE)
-                .try_collect()
-                .await?;
+            let loads: Vec<_> = listed.iter().filter_map(|l| self.load_listed(&l.key)).collect();
+            let records: Vec<_> = futures::stream::iter(loads).buffered(LISTED_AT_ONCE).try_collect().await?;
             for record in records.into_iter().flatten().filter(|r| r.doc.head.state != State::Tombstone) {
                 if items.len() == limit {
                     return Ok(Page { items, has_more: true });
@@ -62,6 +56,12 @@ impl Service {
                 return Ok(Page { items, has_more: false });
             }
         }
+    }
+
+    /// Loads the record under a listed key, if it is one.
+    fn load_listed<'a>(&'a self, key: &str) -> Option<BoxFuture<'a, Result<Option<Versioned<BasinRecord>>>>> {
+        let name = BasinName::try_from(key.strip_prefix(key::BASINS)?).ok()?;
+        Some(Box::pin(async move { Ok(load_basin(self.store(), &name).await?) }))
     }
 
     /// Creates a basin that must not exist; a repeat of the same call (same token, same config) is a `Noop`.

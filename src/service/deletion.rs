@@ -83,11 +83,9 @@ impl Service {
             if page.items.is_empty() {
                 break;
             }
-            futures::stream::iter(page.items)
-                .map(|entry| self.end_stream(incarnation, entry))
-                .buffer_unordered(ENDED_AT_ONCE)
-                .try_collect::<()>()
-                .await?;
+            let ends: Vec<_> =
+                page.items.into_iter().map(|entry| self.end_stream(incarnation, entry)).collect();
+            futures::stream::iter(ends).buffer_unordered(ENDED_AT_ONCE).try_collect::<()>().await?;
         }
         self.change_basin(name, |current| match current {
             Some(basin) if basin.head.incarnation == incarnation && basin.head.state == State::Deleting => {

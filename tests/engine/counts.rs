@@ -112,7 +112,10 @@ async fn a_hundred_followers_cost_the_requests_of_one() {
         writer.append("s", &["x"]).await.expect("appended");
         for session in &mut sessions {
             let event = session.next().await;
-            assert!(matches!(&event, Some(Ok(ReadEvent::Batch(b))) if b.records.len() == 1), "{n}: {event:?}");
+            assert!(
+                matches!(&event, Some(Ok(ReadEvent::Batch(b))) if b.records.len() == 1),
+                "{n}: {event:?}"
+            );
         }
     }
     let looks = started.elapsed().as_millis() / 100 + 2;

@@ -40,8 +40,7 @@ impl World {
     pub fn process(&self) -> Process {
         let faults = Faulty::over(self.store.clone());
         let meter = Arc::new(Metered::new(Arc::new(faults.clone())));
-        let options =
-            Options { default_storage_class: StorageClass::Standard, engine: self.options.clone() };
+        let options = Options { default_storage_class: StorageClass::Standard, engine: self.options.clone() };
         let service = Service::new(meter.clone(), self.clock.clone(), options);
         Process { service, faults, meter }
     }
@@ -136,8 +135,7 @@ pub fn impatient() -> engine::Options {
 impl Process {
     /// Every object under a prefix.
     pub async fn service_list(&self, prefix: &str) -> Vec<leat::store::Listed> {
-        let query =
-            leat::store::ListQuery { prefix: prefix.to_owned(), start_after: None, limit: 100_000 };
+        let query = leat::store::ListQuery { prefix: prefix.to_owned(), start_after: None, limit: 100_000 };
         self.faults.list(query).await.expect("listed")
     }
 }

@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn every_service_error_has_its_answer() {
         use service::Error as E;
-        let source = || "lost".into();
+        let source = || -> service::Source { std::sync::Arc::new(std::io::Error::other("lost")) };
         let tail = record::StreamPosition { seq_num: 3, timestamp: u64::MAX };
         let table = [
             (E::BasinNotFound("b".into()), 404, r#""code":"basin_not_found""#),
