@@ -8,6 +8,8 @@ mod batcher;
 mod cache;
 mod committer;
 mod follower;
+mod group;
+mod queue;
 mod reader;
 mod stream;
 mod upload;

@@ -20,6 +20,14 @@ use crate::types::limits::UPLOAD_AGE_MS_MAX;
 /// A task that uploads; what it yields was confirmed by the store.
 pub(super) type Uploading<T> = JoinHandle<Result<T>>;
 
+/// The result of an upload; a panic in it is an upload that failed.
+pub(super) fn joined<T>(result: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
+    result.unwrap_or_else(|error| {
+        tracing::error!(%error, "an upload ended without a result");
+        Err(Error::Overloaded("an upload ended without a result"))
+    })
+}
+
 /// The state under which an upload began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
@@ -116,6 +124,16 @@ impl TailRoll {
     }
 }
 
+/// Consecutive records of a chunk, as they are to be committed.
+pub(super) struct Piece<'a> {
+    /// The first, counted within the chunk.
+    pub(super) first: usize,
+    /// Their final timestamps.
+    pub(super) timestamps: &'a [u64],
+    /// Metered bytes of all of them.
+    pub(super) metered_bytes: u64,
+}
+
 /// A chunk made of batches that are on their way.
 #[derive(Clone, Debug)]
 pub(super) struct BatchChunk {
@@ -144,15 +162,12 @@ impl BatchChunk {
         })
     }
 
-    /// A ref to the records from `first` on with these final timestamps, or `None` if the chunk does not hold
-    /// them so: then they must be uploaded again.
+    /// A ref to a piece of the chunk, or `None` if the chunk does not hold it so: then it must be uploaded again.
     pub(super) fn reference(
         &self,
         manifest: &Manifest,
         now_ms: u64,
-        first: usize,
-        timestamps: &[u64],
-        metered_bytes: u64,
+        Piece { first, timestamps, metered_bytes }: Piece<'_>,
     ) -> Option<Ref> {
         let Target::Chunk { class, footer_at, bytes, .. } = self.target else { return None };
         let floor = manifest.log.last_timestamp;

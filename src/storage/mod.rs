@@ -1,6 +1,7 @@
 //! Keys, formats and typed objects: how streams lie in a bucket.
 
 pub mod chunk;
+mod config;
 pub mod documents;
 pub mod frame;
 pub mod head;
