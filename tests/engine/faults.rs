@@ -151,7 +151,7 @@ async fn concurrent_appends_of_many_processes_are_dense_and_disjoint() {
             if flaky {
                 for n in 0..12 {
                     let fault = UNCLEAR[n % 2];
-                    process.faults.inject_after(n * 3, Operation::Replace, "manifest/", 1, fault);
+                    process.faults.inject_after((n * 3, 1), Operation::Replace, "manifest/", fault);
                 }
             }
             for n in 0..13 {
@@ -187,8 +187,8 @@ async fn a_crash_at_any_request_loses_nothing_acknowledged_and_leaves_no_gap() {
             let fault = if drop_answer { Fault::DropAfterApply } else { Fault::Unavailable };
             let mut left = crash_at;
             for operation in [Operation::Put, Operation::Replace, Operation::Get, Operation::GetRange] {
-                a.faults.inject_after(left, operation, "", 1, fault);
-                a.faults.inject_after(left, operation, "", 100_000, Fault::Hang);
+                a.faults.inject_after((left, 1), operation, "", fault);
+                a.faults.inject_after((left, 100_000), operation, "", Fault::Hang);
                 left = left.saturating_sub(1);
             }
             let mut acked = 1;

@@ -53,16 +53,15 @@ impl Faulty {
 
     /// The next `times` requests of this operation on keys with this prefix meet the fault.
     pub(crate) fn inject(&self, operation: Operation, prefix: &str, times: usize, fault: Fault) {
-        self.inject_after(0, operation, prefix, times, fault);
+        self.inject_after((0, times), operation, prefix, fault);
     }
 
     /// The same, after `skip` such requests have passed.
     pub(crate) fn inject_after(
         &self,
-        skip: usize,
+        (skip, times): (usize, usize),
         operation: Operation,
         prefix: &str,
-        times: usize,
         fault: Fault,
     ) {
         self.rules.lock().expect("no panic").push(Rule {
