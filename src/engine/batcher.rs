@@ -17,12 +17,16 @@ use crate::types::limits::WRITER_QUEUE_BYTES_MAX;
 use crate::types::record::{AppendAck, AppendInput};
 use crate::types::time::{Deadline, monotonic};
 
+/// How long a caller waits beyond its deadline for what the driver knows.
+const VERDICT_GRACE: Duration = Duration::from_millis(200);
+
 impl Stream {
     /// Commits a batch whole, or not at all.
     pub async fn append(self: &Arc<Self>, input: Arc<AppendInput>) -> Result<AppendAck> {
         let deadline = Deadline::after(self.shared.options.write_timeout);
         let outcome = self.enqueue(input, deadline)?;
-        match tokio::time::timeout(deadline.remaining(), outcome).await {
+        // The driver keeps to the same deadline and knows more: it has a moment to say so.
+        match tokio::time::timeout(deadline.remaining() + VERDICT_GRACE, outcome).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(Error::Indefinite { why: "the writer ended without an answer", source: None }),
             Err(_) => Err(Error::Indefinite { why: "no outcome before the deadline", source: None }),

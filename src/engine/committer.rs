@@ -19,7 +19,7 @@ use crate::storage::manifest::Manifest;
 use crate::storage::register::{Outcome, jittered};
 use crate::telemetry::{COMMIT_BATCHES, COMMIT_RECORDS};
 use crate::types::record::AppendAck;
-use crate::types::time::monotonic;
+use crate::types::time::{Deadline, monotonic};
 
 /// After another process committed, how long a writer looks before it leaps.
 const FOREIGN_IS_RECENT: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ impl Writer {
         next_group: &mut Option<Group>,
     ) -> Result<Vec<Result<AppendAck>>> {
         let deadline = group.deadline();
-        let (mut base, mut is_current) = self.base(stream).await?;
+        let (mut base, mut is_current) = in_time(deadline, self.base(stream)).await?;
         let mut attempt = 0;
         loop {
             let timestamping = base.doc.config.timestamping;
@@ -55,10 +55,10 @@ impl Writer {
                 if is_current {
                     return Ok(outcomes(admission, None));
                 }
-                (base, is_current) = (stream.refresh_live().await?, true);
+                (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
                 continue;
             }
-            let next = self.assemble(stream, &base, &admission, group).await?;
+            let next = in_time(deadline, self.assemble(stream, &base, &admission, group)).await?;
             self.roll_ahead(stream, &next);
             let commit = stream.commit(Some(&base), &next, deadline);
             match self.overlap(stream, commit, &next, next_group).await? {
@@ -77,7 +77,7 @@ impl Writer {
                         return Err(Error::Overloaded("other writers of the stream always came first"));
                     }
                     tokio::time::sleep(jittered(attempt, stream.shared.latency.estimate())).await;
-                    (base, is_current) = (stream.refresh_live().await?, true);
+                    (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
                 }
             }
         }
@@ -155,7 +155,7 @@ impl Writer {
                     stamps.into_iter(),
                 );
                 let uploaded = group.chunk_ref(base, accepted, now_ms).await?;
-                uploaded.ok_or(Error::Overloaded("the upload took too long"))?
+                uploaded.ok_or_else(|| Error::broken("chunk", "it does not hold what was just uploaded"))?
             }
         };
         if !next.tail.0.is_empty() {
@@ -318,6 +318,13 @@ impl Writer {
         }
         Some(group)
     }
+}
+
+/// Runs a step before the commit's PUT: should it take too long, nothing was committed, and nothing will be.
+async fn in_time<T>(deadline: Deadline, step: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(deadline.remaining(), step)
+        .await
+        .unwrap_or(Err(Error::Overloaded("the store was too slow for the append to be sent in time")))
 }
 
 /// The callers' outcomes; `committed` is the manifest that has the accepted ones.

@@ -130,6 +130,13 @@ impl From<storage::Error> for Error {
     }
 }
 
+impl Error {
+    /// A state that the code rules out; reported like a storage failure, because nothing was committed.
+    fn broken(what: &str, why: impl Into<String>) -> Self {
+        storage::Error::Invariant { key: what.to_owned(), why: why.into() }.into()
+    }
+}
+
 /// The result of an engine call.
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::Result;
 use super::upload::{PageRoll, TailRoll, Uploading};
+use super::{Error, Result};
 use crate::types::limits::CHUNK_BYTES_MAX;
 use crate::types::record::{AppendAck, AppendInput};
 use crate::types::time::Deadline;
@@ -65,12 +65,18 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the oldest batches, up to what one chunk holds, but at least one if there is any.
+    /// Takes the oldest batches, up to what one chunk holds, but at least one if there is any. Those whose time
+    /// is over are answered instead: nothing of them was sent.
     pub(super) fn take(&self) -> Vec<Pending> {
         let mut state = self.state();
         let mut taken = Vec::new();
         let mut bytes = 0;
         while let Some(batch) = state.batches.pop_front() {
+            if batch.deadline.has_passed() {
+                state.bytes -= batch.encoded_bytes_max;
+                batch.answer(Err(Error::Overloaded("the append waited too long for those before it")));
+                continue;
+            }
             if !taken.is_empty() && bytes + batch.encoded_bytes_max > CHUNK_BYTES_MAX {
                 state.batches.push_front(batch);
                 break;

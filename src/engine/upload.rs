@@ -23,8 +23,7 @@ pub(super) type Uploading<T> = JoinHandle<Result<T>>;
 /// The result of an upload; a panic in it is an upload that failed.
 pub(super) fn joined<T>(result: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
     result.unwrap_or_else(|error| {
-        tracing::error!(%error, "an upload ended without a result");
-        Err(Error::Overloaded("an upload ended without a result"))
+        Err(Error::broken("an upload", format!("it ended without a result: {error}")))
     })
 }
 
@@ -89,7 +88,7 @@ impl TailRoll {
             }
             let (first, last) = (tail.0.first(), tail.0.last());
             let (Some(first), Some(last)) = (first, last) else {
-                return Err(Error::Overloaded("an empty tail has nothing to roll"));
+                return Err(Error::broken("inline tail", "an empty one has nothing to roll"));
             };
             let encoded = writer.finish();
             let id = put_chunk(&shared, &hash, begun, &encoded).await?;
@@ -236,7 +235,8 @@ impl PageRoll {
             let id = ObjectId::fresh();
             let key = key::page(&hash, begun.incarnation, id);
             shared.store.put(&key, page.encode()).await.map_err(storage::Error::Store)?;
-            let r = Ref::over(id, level_number, &page.refs).ok_or(Error::Overloaded("an empty page"))?;
+            let r = Ref::over(id, level_number, &page.refs)
+                .ok_or_else(|| Error::broken("index page", "an empty one"))?;
             shared.objects.keep_page(id, Arc::new(page));
             Ok(Self { begun, level, moved, replaced, page: r })
         }))

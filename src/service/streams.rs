@@ -147,7 +147,11 @@ impl Service {
     /// Takes the name of an ended life out of the listing.
     pub(super) async fn delete_catalog_entry(&self, stream: &Stream, dead: &Manifest) -> Result<()> {
         let Identity { basin, name, .. } = &stream.identity;
-        Ok(self.store().delete(&key::catalog_entry(*basin, &dead.catalog_entry(name))).await?)
+        let entry = key::catalog_entry(*basin, &dead.catalog_entry(name));
+        self.store().delete(&entry).await.map_err(|source| Error::Indefinite {
+            message: format!("stream `{name}` is deleted, but may still be listed: delete it once more"),
+            source: Arc::new(source),
+        })
     }
 
     /// Makes sure that a stream exists: yields its manifest and whether it was created or there.

@@ -46,6 +46,12 @@ pub enum Error {
         /// Which invariant.
         why: String,
     },
+    /// The deadline passed before the change was sent.
+    #[error("the time for changing `{key}` was over before the change could be sent")]
+    Expired {
+        /// Which register.
+        key: String,
+    },
     /// Nobody can know whether the write happened.
     #[error("it is unknown whether the change of `{key}` happened: {why}")]
     Indefinite {
@@ -70,9 +76,11 @@ impl Error {
     pub fn is_indefinite(&self) -> bool {
         match self {
             Self::Indefinite { .. } => true,
-            Self::Store(_) | Self::Damaged { .. } | Self::NewerFormat { .. } | Self::Invariant { .. } => {
-                false
-            }
+            Self::Store(_)
+            | Self::Damaged { .. }
+            | Self::NewerFormat { .. }
+            | Self::Invariant { .. }
+            | Self::Expired { .. } => false,
         }
     }
 }

@@ -77,6 +77,10 @@ impl Swap<'_> {
         {
             return Err(Error::NewerFormat { key: self.key.to_owned(), min_writer: head.min_writer });
         }
+        // A process that was frozen may wake up here, long after its caller has gone.
+        if self.deadline.has_passed() {
+            return Err(Error::Expired { key: self.key.to_owned() });
+        }
         let mut sends = FuturesUnordered::new();
         sends.push(self.send());
         let mut resends = 0u32;

@@ -273,3 +273,42 @@ async fn a_chunk_is_uploaded_again_when_its_stream_changes_its_data_class_meanwh
     assert_eq!(infinite.len(), 2, "the tail's chunk and the batch's, in the class they must outlive");
     assert_eq!(b.read_all("s", 0).await.expect("readable").len(), 2);
 }
+
+#[tokio::test]
+async fn an_upload_that_hangs_fails_its_append_and_no_other() {
+    let world = World { options: impatient(), ..World::new() };
+    let process = world.process_with_basin().await;
+    process.append("s", &["first"]).await.expect("created");
+    process.faults.inject(Operation::Put, "data/", 2, Fault::Hang);
+    let large = process.append_input("s", batch(vec![record(&[b'x'; 40_000])])).await;
+    assert!(matches!(large, Err(Error::RateLimited(_))), "nothing was sent: {large:?}");
+    assert_eq!(process.append("s", &["second"]).await.expect("appended").start.seq_num, 1);
+    assert_eq!(process.bodies("s").await, ["first", "second"]);
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_on_reads_fails_appends_in_time() {
+    let world = World { options: impatient(), ..World::new() };
+    world.process_with_basin().await.append("s", &["first"]).await.expect("created");
+    let process = world.process();
+    process.faults.inject(Operation::Get, "manifest/", 1, Fault::Hang);
+    let refused = process.append("s", &["second"]).await;
+    assert!(matches!(refused, Err(Error::RateLimited(_))), "nothing was sent: {refused:?}");
+    assert_eq!(process.append("s", &["third"]).await.expect("appended").start.seq_num, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_after_the_deadline() {
+    use leat::storage::documents::{commit_basin, load_basin};
+    use leat::storage::head::State;
+    use leat::types::time::Deadline;
+    let process = World::new().process_with_basin().await;
+    let base = load_basin(&process.faults, &basin()).await.expect("read").expect("there");
+    let next = base.doc.next(State::Live);
+    let before = process.faults.log().len();
+    let latency = leat::storage::register::PutLatency::default();
+    let passed = Deadline::after(Duration::ZERO);
+    let outcome = commit_basin(&process.faults, &latency, Some(&base), &next, passed).await;
+    assert!(matches!(outcome, Err(leat::storage::Error::Expired { .. })), "{outcome:?}");
+    assert_eq!(process.faults.log().len(), before);
+}
