@@ -206,24 +206,37 @@ impl Manifest {
         }
     }
 
-    /// What remains of a stream after its end: the state of its key.
+    /// A manifest without content under this head; what belongs to the key goes on from `base`.
     #[must_use]
-    pub fn tombstone(&self, due: String) -> Self {
+    pub fn empty(hash: StreamHash, head: Head, base: Option<&Self>, created_at_ms: u64, due: String) -> Self {
         Self {
-            head: self.head.next(self.head.incarnation, State::Tombstone),
-            hash: self.hash,
+            head,
+            hash,
             identity: None,
-            created_at_ms: self.created_at_ms,
+            created_at_ms,
             creation_digest: None,
             config: StreamConfig::default(),
             log: LogState::default(),
             tail: Tail::default(),
             levels: Vec::new(),
-            inbox_epoch: self.inbox_epoch,
-            collection_epoch: self.collection_epoch,
-            classes_used: self.classes_used,
+            inbox_epoch: base.map_or(0, |base| base.inbox_epoch),
+            collection_epoch: base.map_or(0, |base| base.collection_epoch),
+            classes_used: base.map_or(0, |base| base.classes_used),
             due,
         }
+    }
+
+    /// What remains of a stream after its end: the state of its key.
+    #[must_use]
+    pub fn tombstone(&self, due: String) -> Self {
+        let head = self.head.next(self.head.incarnation, State::Tombstone);
+        Self::empty(self.hash, head, Some(self), self.created_at_ms, due)
+    }
+
+    /// The head of a new life over nothing, or over the tombstone of an earlier one.
+    #[must_use]
+    pub fn head_of_life(base: Option<&Self>, incarnation: Incarnation, state: State) -> Head {
+        base.map_or_else(|| Head::first(incarnation, state), |dead| dead.head.next(incarnation, state))
     }
 
     /// The stored shape.
@@ -239,9 +252,7 @@ impl Manifest {
             hash: Bytes::copy_from_slice(self.hash.as_bytes()),
             identity: self.identity.as_ref().map(IdentityProto::from),
             created_at_ms: self.created_at_ms,
-            creation_digest: self
-                .creation_digest
-                .map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest)),
+            creation_digest: frame::optional(self.creation_digest),
             config: self.head.is_live().then(|| ConfigProto::from(&self.config)),
             next_seq_num: self.log.next_seq_num,
             last_timestamp: self.log.last_timestamp,

@@ -68,9 +68,7 @@ impl BasinRecord {
             name: self.name.as_str().to_owned(),
             created_at_ms: self.created_at_ms,
             deleted_at_ms: self.deleted_at_ms,
-            creation_digest: self
-                .creation_digest
-                .map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest)),
+            creation_digest: frame::optional(self.creation_digest),
             default_stream_config: Some(LayerProto::from(&self.config.default_stream_config)),
             create_stream_on_append: self.config.create_stream_on_append,
             create_stream_on_read: self.config.create_stream_on_read,
