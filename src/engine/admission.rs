@@ -3,6 +3,8 @@
 //! Batches are judged in order, each on what the accepted ones before it leave behind. A batch is accepted
 //! whole or not at all. Conditions are checked in the order fencing token, sequence number, timestamps.
 
+use std::collections::HashSet;
+
 use crate::storage::manifest::LogState;
 use crate::types::config::{Timestamping, TimestampingMode};
 use crate::types::record::{AppendInput, Command, StreamPosition};
@@ -36,6 +38,29 @@ pub enum Rejection {
         /// Place of the record in the batch.
         record: usize,
     },
+    /// An earlier batch of the same session was not accepted.
+    SessionEnded,
+}
+
+/// Whose pipelined batches belong together: after the first that fails, none of the later ones may be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId(pub u64);
+
+/// A batch to be judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// What is to be appended, and on what conditions.
+    pub input: &'a AppendInput,
+    /// The session it came through.
+    pub session: Option<SessionId>,
+    /// Whether that session has failed already.
+    pub is_ended: bool,
+}
+
+impl<'a> From<&'a AppendInput> for Candidate<'a> {
+    fn from(input: &'a AppendInput) -> Self {
+        Self { input, session: None, is_ended: false }
+    }
 }
 
 /// What became of some batches.
@@ -60,13 +85,22 @@ impl Admission {
 pub fn admit<'a>(
     log: &LogState,
     timestamping: Timestamping,
-    batches: impl IntoIterator<Item = &'a AppendInput>,
+    batches: impl IntoIterator<Item = impl Into<Candidate<'a>>>,
     now_ms: u64,
 ) -> Admission {
     let mut log = log.clone();
     let mut verdicts = Vec::new();
+    let mut ended = HashSet::new();
     for batch in batches {
-        let verdict = admit_one(&log, timestamping, batch, now_ms);
+        let Candidate { input: batch, session, is_ended } = batch.into();
+        let is_ended = is_ended || session.is_some_and(|session| ended.contains(&session));
+        let verdict = match is_ended {
+            true => Err(Rejection::SessionEnded),
+            false => admit_one(&log, timestamping, batch, now_ms),
+        };
+        if verdict.is_err() {
+            ended.extend(session);
+        }
         if let Ok(admitted) = &verdict {
             log.next_seq_num = admitted.end.seq_num;
             log.last_timestamp = admitted.end.timestamp;
@@ -208,6 +242,22 @@ mod tests {
         assert!(admission.verdicts[0].is_ok());
         assert_eq!(admission.verdicts[1], Err(Rejection::FencingTokenMismatch { current: "x".to_owned() }));
         assert_eq!(admission.log.next_seq_num, 2);
+    }
+
+    #[test]
+    fn after_a_refusal_nothing_more_of_its_session_is_accepted() {
+        let at_zero = AppendInput::new(vec![at(None)], Some(0), None).expect("legal");
+        let any = batch(vec![at(None)]);
+        let of = |input, session| Candidate { input, session: Some(SessionId(session)), is_ended: false };
+        let ended = Candidate { is_ended: true, ..of(&any, 3) };
+        let candidates =
+            [of(&any, 1), of(&at_zero, 1), of(&any, 1), of(&any, 2), Candidate::from(&any), ended];
+        let admission = admit(&LogState::default(), Timestamping::default(), candidates, NOW);
+        let refused: Vec<_> = admission.verdicts.iter().map(|v| v.clone().err()).collect();
+        let mismatch = Some(Rejection::SeqNumMismatch { next: 1 });
+        let ended = Some(Rejection::SessionEnded);
+        assert_eq!(refused, [None, mismatch, ended.clone(), None, None, ended]);
+        assert_eq!(admission.log.next_seq_num, 3);
     }
 
     #[test]

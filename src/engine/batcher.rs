@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::group::Group;
-use super::queue::{Pending, Writer};
+use super::queue::{Pending, Session, Writer};
 use super::stream::Stream;
 use super::{Error, Result};
 use crate::storage::record::encoded_bytes_max;
@@ -20,32 +20,49 @@ use crate::types::time::{Deadline, monotonic};
 /// How long a caller waits beyond its deadline for what the driver knows.
 const VERDICT_GRACE: Duration = Duration::from_millis(200);
 
-impl Stream {
-    /// Commits a batch whole, or not at all.
-    pub async fn append(self: &Arc<Self>, input: Arc<AppendInput>) -> Result<AppendAck> {
-        let deadline = Deadline::after(self.shared.options.write_timeout);
-        let outcome = self.enqueue(input, deadline)?;
+/// A batch that was taken: its outcome comes.
+#[derive(Debug)]
+pub struct Submitted {
+    outcome: oneshot::Receiver<Result<AppendAck>>,
+    deadline: Deadline,
+}
+
+impl Submitted {
+    /// The outcome of the batch.
+    pub async fn outcome(self) -> Result<AppendAck> {
         // The driver keeps to the same deadline and knows more: it has a moment to say so.
-        match tokio::time::timeout(deadline.remaining() + VERDICT_GRACE, outcome).await {
+        match tokio::time::timeout(self.deadline.remaining() + VERDICT_GRACE, self.outcome).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(Error::Indefinite { why: "the writer ended without an answer", source: None }),
             Err(_) => Err(Error::Indefinite { why: "no outcome before the deadline", source: None }),
         }
     }
+}
 
-    fn enqueue(
+impl Stream {
+    /// Commits a batch whole, or not at all.
+    pub async fn append(self: &Arc<Self>, input: Arc<AppendInput>) -> Result<AppendAck> {
+        self.submit(input, None)?.outcome().await
+    }
+
+    /// Takes a batch to be committed whole, or not at all, after those submitted before it.
+    pub fn submit(
         self: &Arc<Self>,
         input: Arc<AppendInput>,
-        deadline: Deadline,
-    ) -> Result<oneshot::Receiver<Result<AppendAck>>> {
+        session: Option<Arc<Session>>,
+    ) -> Result<Submitted> {
+        let deadline = Deadline::after(self.shared.options.write_timeout);
         let encoded_bytes_max = input.records().iter().map(encoded_bytes_max).sum();
         let (reply, outcome) = oneshot::channel();
         let mut state = self.queue.state();
         if state.bytes + encoded_bytes_max > WRITER_QUEUE_BYTES_MAX {
+            if let Some(session) = session {
+                session.end();
+            }
             return Err(Error::Overloaded("too many appends of this stream are waiting in this process"));
         }
         state.bytes += encoded_bytes_max;
-        state.batches.push_back(Pending { input, encoded_bytes_max, deadline, reply });
+        state.batches.push_back(Pending { input, encoded_bytes_max, deadline, session, reply });
         if !state.is_driven {
             state.is_driven = true;
             let writer = state.writer.take().unwrap_or_default();
@@ -53,7 +70,7 @@ impl Stream {
         }
         drop(state);
         self.queue.arrived.notify_one();
-        Ok(outcome)
+        Ok(Submitted { outcome, deadline })
     }
 }
 

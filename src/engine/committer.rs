@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::admission::{Admission, Admitted, admit, stamp};
 use super::group::{Accepted, Group};
-use super::queue::Writer;
+use super::queue::{Pending, Writer};
 use super::stream::{Snapshot, Stream};
 use super::upload::{Begun, PageRoll, TailRoll, enter_chunk, joined, move_count};
 use super::{Error, Result};
@@ -48,8 +48,8 @@ impl Writer {
         let mut attempt = 0;
         loop {
             let timestamping = base.doc.config.timestamping;
-            let inputs = group.batches.iter().map(|batch| &*batch.input);
-            let admission = admit(&base.doc.log, timestamping, inputs, group.arrival_ms);
+            let candidates = group.batches.iter().map(Pending::candidate);
+            let admission = admit(&base.doc.log, timestamping, candidates, group.arrival_ms);
             if !admission.accepts_any() {
                 // A refusal is given only against a manifest known to be current.
                 if is_current {

@@ -20,7 +20,9 @@ use std::time::Duration;
 use quick_cache::sync::Cache;
 
 pub use admission::Rejection;
+pub use batcher::Submitted;
 pub use follower::Follow;
+pub use queue::Session;
 pub use reader::Batch;
 pub use stream::{Snapshot, Stream, Updated};
 

@@ -1,16 +1,40 @@
 //! The batches of one stream that wait for a commit, and what its writer remembers between commits.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::admission::{Candidate, SessionId};
 use super::upload::{PageRoll, TailRoll, Uploading};
 use super::{Error, Result};
 use crate::types::limits::CHUNK_BYTES_MAX;
 use crate::types::record::{AppendAck, AppendInput};
 use crate::types::time::Deadline;
+
+/// A session: its batches are committed in order, and none after the first that fails.
+#[derive(Debug)]
+pub struct Session {
+    id: SessionId,
+    has_ended: AtomicBool,
+}
+
+impl Session {
+    /// A session in which nothing has failed.
+    #[must_use]
+    pub fn begin() -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = SessionId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Arc::new(Self { id, has_ended: AtomicBool::new(false) })
+    }
+
+    /// From now on, none of its batches is accepted.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+}
 
 /// A batch that waits for its outcome.
 #[derive(Debug)]
@@ -18,12 +42,26 @@ pub(super) struct Pending {
     pub(super) input: Arc<AppendInput>,
     pub(super) encoded_bytes_max: usize,
     pub(super) deadline: Deadline,
+    pub(super) session: Option<Arc<Session>>,
     pub(super) reply: oneshot::Sender<Result<AppendAck>>,
 }
 
 impl Pending {
-    /// Tells the caller, if it is still there.
+    /// What is to be judged.
+    pub(super) fn candidate(&self) -> Candidate<'_> {
+        let session = self.session.as_ref();
+        Candidate {
+            input: &self.input,
+            session: session.map(|session| session.id),
+            is_ended: session.is_some_and(|session| session.has_ended.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Tells the caller, if it is still there. A failure ends the batch's session.
     pub(super) fn answer(self, outcome: Result<AppendAck>) {
+        if let (Some(session), Err(_)) = (&self.session, &outcome) {
+            session.end();
+        }
         let _ = self.reply.send(outcome);
     }
 }

@@ -118,6 +118,9 @@ pub(super) fn of_stream(name: &str, error: engine::Error) -> Error {
         engine::Error::Rejected(Rejection::TimestampMissing { record }) => Error::Invalid(format!(
             "record {record} has no `timestamp`, which the stream's timestamping mode `client-require` demands"
         )),
+        engine::Error::Rejected(Rejection::SessionEnded) => {
+            Error::Invalid("an earlier batch of the session was not accepted".to_owned())
+        }
         engine::Error::BeyondTail(tail) => Error::BeyondTail { tail },
         engine::Error::Overloaded(why) => Error::RateLimited(why.to_owned()),
         engine::Error::Storage(source) => source.into(),

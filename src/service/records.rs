@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Service;
 use super::error::{Error, Result, of_stream};
 use super::streams::identity;
-use crate::engine::{self, Follow, Snapshot, Stream};
+use crate::engine::{self, Follow, Session, Snapshot, Stream};
 use crate::storage::key::{Incarnation, random_below};
 use crate::storage::meta::BasinRecord;
 use crate::telemetry::count_cache;
@@ -159,7 +159,39 @@ impl ReadSession {
     }
 }
 
+/// A session of pipelined appends to one stream: committed in order, none after the first that fails.
+#[derive(Clone, Debug)]
+pub struct AppendSession {
+    stream: Arc<Stream>,
+    session: Arc<Session>,
+}
+
+impl AppendSession {
+    /// Takes a batch at once; the future yields its outcome.
+    pub fn append(&self, input: AppendInput) -> impl Future<Output = Result<AppendAck>> + Send + 'static {
+        let submitted = self.stream.submit(Arc::new(input), Some(self.session.clone()));
+        let stream = self.stream.clone();
+        async move {
+            let outcome = match submitted {
+                Ok(submitted) => submitted.outcome().await,
+                Err(error) => Err(error),
+            };
+            outcome.map_err(|error| of_stream(stream.identity.name.as_str(), error))
+        }
+    }
+}
+
 impl Service {
+    /// Opens a session of appends; the stream is there, or is created if its basin says so.
+    pub async fn append_session(&self, target: &StreamRef) -> Result<AppendSession> {
+        let open = |stream: Arc<Stream>| async move {
+            stream.refresh_live().await?;
+            Ok(stream)
+        };
+        let stream = self.with_stream(target, CreateOn::Append, open).await?;
+        Ok(AppendSession { stream, session: Session::begin() })
+    }
+
     /// The position of the next record; linearizable.
     pub async fn check_tail(&self, target: &StreamRef) -> Result<StreamPosition> {
         let found =
