@@ -283,13 +283,10 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Whether the read may wait at the tail for records to come.
+    /// Whether the read may begin at the tail: it waits there, or it has no bound to reach and ends in order.
     #[must_use]
     pub fn may_follow(&self) -> bool {
-        match self.wait_secs {
-            Some(secs) => secs > 0,
-            None => self.limits.is_unbounded(),
-        }
+        self.limits.is_unbounded() || self.wait_secs.is_some_and(|secs| secs > 0)
     }
 }
 

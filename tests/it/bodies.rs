@@ -149,8 +149,10 @@ async fn odd_json_is_refused_by_its_place() {
         "bad_json",
         "records[0].body",
     );
-    let deep = format!("{{\"records\":[{{}}],\"x\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    post(&deep).send().await.refused(400, "bad_json", "");
+    // Nesting without end: refused where a field is read, passed over where none is.
+    let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    post(&format!(r#"{{"records":{nested}}}"#)).send().await.refused(400, "bad_json", "records[0]");
+    post(&format!(r#"{{"x":{nested}}}"#)).send().await.refused(400, "bad_json", "`records`");
     for bad in ["aGk", "a-_=", "aGl=", "=", "a b="] {
         let call = world.post(&records("s")).header("s2-format", "base64");
         call.json(&json!({"records": [{"body": bad}]})).send().await.refused(
@@ -223,6 +225,24 @@ async fn a_refusal_before_the_body_reaches_a_client_that_sends_it_all() {
             assert_eq!(raw_status(&answer), status, "{path} {headers}: {answer}");
             assert!(answer.contains("\"message\""), "{answer}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_good_for_more_after_an_early_refusal() {
+    let world = World::new().await;
+    for coding in ["content-length: 300000", "transfer-encoding: chunked"] {
+        let mut request = format!("POST /v1/nowhere HTTP/1.1\r\nhost: x\r\n{coding}\r\n\r\n").into_bytes();
+        if coding.starts_with("transfer") {
+            request.extend(b"3\r\nabc\r\n".repeat(1000));
+            request.extend(b"0\r\n\r\n");
+        } else {
+            request.extend([b'x'; 300_000]);
+        }
+        request.extend(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let answer = raw(&world.address, &request);
+        assert_eq!(raw_status(&answer), 404, "{answer}");
+        assert!(answer.ends_with("OK") && answer.contains("HTTP/1.1 200 OK"), "{answer}");
     }
 }
 
@@ -324,7 +344,7 @@ async fn bodies_of_countless_tiny_parts_are_refused_without_unpacking_them_all()
         }),
     ];
     for (kind, body) in &cases {
-        let calls = (0..8).map(|_| {
+        let calls = (0..2).map(|_| {
             let call = world.post(&records("s")).header("content-type", kind);
             call.header("content-encoding", "zstd").body(zstd(body)).send()
         });
@@ -333,9 +353,9 @@ async fn bodies_of_countless_tiny_parts_are_refused_without_unpacking_them_all()
             assert_eq!(body["code"], "invalid");
         }
         let (now, peak) = memory(server.id());
-        println!("{kind} {} bytes: before {before} MiB, now {now} MiB, peak {peak} MiB", body.len());
+        println!("{kind}, {} bytes: {before} MiB before, {now} MiB after, at most {peak} MiB", body.len());
+        // A legal batch of tiny headers takes as much.
+        assert!(peak < before + 256, "from {before} MiB to {peak} MiB");
     }
-    let (_, peak) = memory(server.id());
-    assert!(peak < before + 250, "from {before} MiB to {peak} MiB");
     assert_eq!(world.tail("s").await, 0);
 }

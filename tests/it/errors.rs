@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::world::{World, records};
+use crate::support::server::ServerOptions;
+use crate::world::{Call, World, records};
 
 #[tokio::test]
 async fn what_comes_later_says_that_it_is_not_there() {
@@ -117,4 +118,129 @@ async fn a_head_is_checked_before_what_it_asks_for_is_looked_up() {
     world.read("s", "seq_num=0&timestamp=0").await.refused(422, "invalid", "");
     world.append("s", json!({"records": []})).await.refused(422, "invalid", "");
     world.read("s", "seq_num=0").await.refused(404, "basin_not_found", "");
+}
+
+/// Picks by a plain congruential generator: the same requests in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        from[(self.0 >> 33) as usize % from.len()]
+    }
+
+    fn number(&mut self) -> &'static str {
+        self.pick(&[
+            "0",
+            "1",
+            "2",
+            "9",
+            "1000",
+            "1001",
+            "4294967295",
+            "4294967296",
+            "18446744073709551614",
+            "18446744073709551615",
+            "18446744073709551616",
+            "-1",
+        ])
+    }
+
+    fn path(&mut self) -> String {
+        let stream = self.pick(&["s", "t", "u", "%20", "%2F", "%ff", "%2e%2e%2e"]);
+        match self.pick(&["records", "records", "records", "tail", "stream", "streams", "basin", "basins"]) {
+            "records" => {
+                let mut path = format!("/streams/{stream}/records?wait=0");
+                for name in ["seq_num", "timestamp", "tail_offset", "count", "bytes", "until"] {
+                    if self.pick(&["y", "n", "n", "n"]) == "y" {
+                        path += &format!("&{name}={}", self.number());
+                    }
+                }
+                path + self.pick(&["", "&clamp=true", "&clamp=no"])
+            }
+            "tail" => format!("/streams/{stream}/records/tail"),
+            "stream" => format!("/streams/{stream}"),
+            "streams" => format!("/streams?limit={}&prefix={stream}", self.number()),
+            "basin" => "/basins/odd-requests-2".to_owned(),
+            _ => format!("/basins?limit={}&start_after=o", self.number()),
+        }
+    }
+
+    fn body(&mut self) -> String {
+        let number = self.number();
+        match self.pick(&["append", "append", "append", "config", "create", "basin", "junk"]) {
+            "append" => format!(
+                r#"{{"records":[{{"timestamp":{number},"body":"{}"}},{{"headers":[["{}","{}"]],"body":"{}"}}]{}}}"#,
+                self.pick(&["", "x", r"\u0000"]),
+                self.pick(&["", "k"]),
+                self.pick(&["fence", "trim", "", "v"]),
+                self.pick(&["", "token", r"\u0000\u0000\u0000\u0000\u0000\u0000\u0000\u0003", "zzzzzzzz"]),
+                self.pick(&[
+                    "",
+                    "",
+                    r#","match_seq_num":18446744073709551615"#,
+                    r#","fencing_token":"token""#
+                ]),
+            ),
+            "config" => format!(
+                r#"{{"storage_class":{},"retention_policy":{{"age":{number}}},"timestamping":{{"mode":{},"uncapped":true}},"delete_on_empty":{{"min_age_secs":{number}}}}}"#,
+                self.pick(&["null", r#""express""#, r#""standard""#]),
+                self.pick(&["null", r#""arrival""#, r#""client-require""#]),
+            ),
+            "create" => r#"{"stream":"s","config":{"timestamping":{"uncapped":true}}}"#.to_owned(),
+            "basin" => r#"{"basin":"odd-requests-2","config":null}"#.to_owned(),
+            _ => self.pick(&["", "null", "[", "{}", "\0"]).to_owned(),
+        }
+    }
+
+    fn call(&mut self, world: &World, method: &str, path: &str) -> Call {
+        let call = world.call(method, path);
+        let call = match self.pick(&["", "", "s2-format", "accept", "accept", "last-event-id"]) {
+            "s2-format" => call.header("s2-format", "base64"),
+            "accept" => {
+                call.header("accept", self.pick(&["text/event-stream", "application/protobuf", "*/*"]))
+            }
+            "last-event-id" => {
+                let id = format!("{},{},1", self.number(), self.number());
+                call.header("accept", "text/event-stream").header("last-event-id", &id)
+            }
+            _ => call,
+        };
+        let json = "application/json";
+        call.header(
+            "content-type",
+            self.pick(&[json, json, json, json, "application/protobuf", "text/plain"]),
+        )
+    }
+}
+
+#[tokio::test]
+async fn no_odd_request_fails_the_server() {
+    let server = ServerOptions::on("memory:").start();
+    let world = World::on(&server, "odd-requests");
+    world.create_basin(json!({"create_stream_on_append": true, "create_stream_on_read": true})).await;
+    let mut dice = Dice(1);
+    let mut answered = std::collections::BTreeMap::new();
+    for _ in 0..150 {
+        let calls: Vec<_> = (0..20)
+            .map(|_| {
+                let method = dice.pick(&[
+                    "GET", "GET", "GET", "POST", "POST", "POST", "POST", "PUT", "PATCH", "DELETE", "HEAD",
+                ]);
+                let (path, body) = (dice.path(), dice.body());
+                let call = dice.call(&world, method, &path);
+                async move { (call.body(body.clone()).send().await, format!("{method} {path} {body}")) }
+            })
+            .collect();
+        for (answer, request) in futures::future::join_all(calls).await {
+            let status = answer.status;
+            assert!(status < 500, "{request}: {status} {}", answer.text());
+            *answered.entry(status).or_insert(0) += 1;
+        }
+    }
+    for status in [200, 201, 202, 400, 404, 405, 409, 412, 416, 422] {
+        assert!(answered.contains_key(&status), "no {status} in {answered:?}");
+    }
+    let log = server.log();
+    assert!(!log.contains("panicked") && !log.contains("ERROR"), "{log}");
 }

@@ -207,6 +207,52 @@ async fn concurrent_creates_have_one_winner_and_concurrent_ensures_all_succeed()
 }
 
 #[tokio::test]
+async fn concurrent_repeats_of_one_create_all_succeed() {
+    let world = World::bare();
+    for (path, body) in
+        [("/basins", json!({"basin": world.basin})), ("/streams", json!({"stream": "s", "config": {}}))]
+    {
+        let creates = (0..8).map(|_| world.post(path).header("s2-request-token", "one").json(&body).send());
+        let answers = futures::future::join_all(creates).await;
+        let results: Vec<_> =
+            answers.into_iter().map(|answer| answer.is(201).header("s2-provision-result")).collect();
+        assert_eq!(results.iter().filter(|result| *result == "created").count(), 1, "{results:?}");
+        assert_eq!(results.iter().filter(|result| *result == "noop").count(), 7, "{results:?}");
+    }
+}
+
+#[tokio::test]
+async fn concurrent_patches_of_other_leaves_are_all_kept() {
+    let world = World::new().await;
+    world.stream("s").await;
+    let patches = [
+        json!({"storage_class": "express"}),
+        json!({"retention_policy": {"age": 77}}),
+        json!({"timestamping": {"mode": "arrival"}}),
+        json!({"timestamping": {"uncapped": true}}),
+        json!({"delete_on_empty": {"min_age_secs": 9}}),
+    ];
+    let on_stream = patches.iter().map(|patch| world.patch("/streams/s").json(patch).send());
+    for answer in futures::future::join_all(on_stream).await {
+        answer.is(200);
+    }
+    let whole = json!({
+        "storage_class": "express",
+        "retention_policy": {"age": 77},
+        "timestamping": {"mode": "arrival", "uncapped": true},
+        "delete_on_empty": {"min_age_secs": 9},
+    });
+    assert_eq!(config(&world, "s").await, whole);
+    let path = format!("/basins/{}", world.basin);
+    let patches = patches.map(|patch| json!({"default_stream_config": patch}));
+    let on_basin = patches.iter().map(|patch| world.patch(&path).json(patch).send());
+    for answer in futures::future::join_all(on_basin).await {
+        answer.is(200);
+    }
+    assert_eq!(world.get(&path).send().await.json()["default_stream_config"], whole);
+}
+
+#[tokio::test]
 async fn a_configuration_that_cannot_be_is_refused_by_its_field() {
     let world = World::new().await;
     world.stream("s").await;

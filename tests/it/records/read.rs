@@ -301,11 +301,6 @@ async fn a_record_without_headers_and_body_has_neither_field() {
         assert_eq!(record.keys().collect::<Vec<_>>(), keys);
     }
     assert_eq!(batch["records"][1]["headers"], json!([["a", ""], ["a", "b"]]));
-    assert_eq!(
-        batch.as_object().unwrap().keys().collect::<Vec<_>>(),
-        ["records"],
-        "no tail while catching up"
-    );
 }
 
 #[tokio::test]
@@ -325,4 +320,13 @@ async fn a_head_request_answers_as_a_get_without_its_body() {
         assert_eq!(get.status, status, "{path}");
         assert_eq!(answer.header("content-length"), get.body.len().to_string(), "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_batch_that_reaches_the_tail_names_it() {
+    let world = stamped(&[10, 20, 30]).await;
+    let tail = json!({"seq_num": 3, "timestamp": 30});
+    assert_eq!(world.read("s", "seq_num=1").await.json()["tail"], tail);
+    assert_eq!(world.read("s", "seq_num=1&count=1").await.json().get("tail"), None);
+    assert_eq!(world.read("s", "seq_num=1&bytes=1").await.json(), json!({"records": []}));
 }
