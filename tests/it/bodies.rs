@@ -229,6 +229,34 @@ async fn a_refusal_before_the_body_reaches_a_client_that_sends_it_all() {
 }
 
 #[tokio::test]
+async fn an_early_refusal_ends_only_its_own_stream_of_http_2() {
+    let two = World::new().await.over(crate::world::http_2());
+    for _ in 0..20 {
+        let call = two.post("/nowhere").body(vec![b'x'; BODY_BYTES_MAX]);
+        call.send().await.refused(404, "not_found", "path");
+        let call = two.post(&records("s")).header("s2-format", "x").json(&json!({"records": [{}]}));
+        call.send().await.refused(400, "bad_header", "s2-format");
+    }
+    let many = (0..20).map(|_| two.post("/nowhere").body(vec![b'x'; BODY_BYTES_MAX]).send());
+    for answer in futures::future::join_all(many).await {
+        answer.refused(404, "not_found", "path");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_given_up() {
+    let world = World::new().await;
+    let head = format!(
+        "POST /v1/streams HTTP/1.1\r\nhost: x\r\ns2-basin: {}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: 10\r\n\r\n{{",
+        world.basin
+    );
+    let answer = raw(&world.address, head.as_bytes());
+    assert_eq!(raw_status(&answer), 408, "{answer}");
+    assert!(answer.contains("\"request_timeout\""), "{answer}");
+}
+
+#[tokio::test]
 async fn a_connection_is_good_for_more_after_an_early_refusal() {
     let world = World::new().await;
     for coding in ["content-length: 300000", "transfer-encoding: chunked"] {

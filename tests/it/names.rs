@@ -73,7 +73,7 @@ async fn every_odd_name_is_a_stream_of_its_own() {
         world.append(name, body).await.is(200);
     }
     for name in &names {
-        assert_eq!(world.read(name, "seq_num=0").await.bodies(), [name.clone()], "{name:?}");
+        assert_eq!(world.read(name, "seq_num=0").await.bodies(), std::slice::from_ref(name), "{name:?}");
         assert_eq!(world.tail(name).await, 1);
         world.get(&format!("/streams/{}", encode(name))).send().await.is(200);
         let page = world.get(&format!("/streams?prefix={}", encode(name))).send().await.is(200).json();

@@ -195,6 +195,8 @@ async fn appends_beside_a_deletion_land_or_are_refused_and_never_hang() {
                         assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
                         match answer.status {
                             200 | 404 => {}
+                            // On a disk so slow that the commit was sent twice nobody can know, and it says so.
+                            500 => assert!(answer.text().contains("may or may not be"), "{}", answer.text()),
                             _ => assert!(is_retryable(&answer), "{} {}", answer.status, answer.text()),
                         }
                         statuses.push(answer.status);

@@ -397,3 +397,15 @@ async fn a_wait_of_the_largest_number_is_no_end() {
     let next: Value = events.next_but_pings().await.unwrap().json();
     assert_eq!(seq_nums(&next), [1]);
 }
+
+#[tokio::test]
+async fn a_silent_session_is_pinged_every_five_to_fifteen_seconds() {
+    let world = filled(2).await;
+    let mut events = world.follow("s", "").await;
+    assert_eq!(events.next().await.unwrap().name, "ping");
+    let since = Instant::now();
+    let ping = events.next().await.unwrap();
+    assert_eq!((ping.name.as_str(), &ping.json()["tail"]["seq_num"]), ("ping", &json!(2)));
+    let silence = since.elapsed();
+    assert!(silence > Duration::from_millis(4_500) && silence < Duration::from_secs(17), "{silence:?}");
+}
