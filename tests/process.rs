@@ -6,6 +6,7 @@ mod support;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use support::careless::{self, Ignores};
 use support::process::Process;
 use support::server::{Server, ServerOptions};
 
@@ -81,6 +82,26 @@ fn missing_tls_files_end_the_start_with_their_name() {
         leat(&["--store", "memory:", "--tls-cert", "no-such.pem", "--tls-key", "no-such-key.pem"], &[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no-such.pem"), "{}", stderr(&output));
+}
+
+/// T20: with such a store, two writers would both be told that they had won.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_ignores_conditions_is_refused_by_name() {
+    for (ignores, header) in [(Ignores::IfNoneMatch, "If-None-Match"), (Ignores::IfMatch, "If-Match")] {
+        let address = careless::start(ignores).await;
+        let endpoint = format!("http://{address}");
+        let refused = tokio::task::spawn_blocking(move || {
+            let variables = [
+                ("AWS_ENDPOINT_URL", endpoint.as_str()),
+                ("AWS_ACCESS_KEY_ID", "a"),
+                ("AWS_SECRET_ACCESS_KEY", "b"),
+            ];
+            leat(&["--store", "s3://bucket", "--listen", "127.0.0.1:0"], &variables)
+        });
+        let output = refused.await.expect("no panic");
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains(header), "{header} in {}", stderr(&output));
+    }
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! One suite of behaviour, run over every backend of the store: memory, a local folder, S3.
 //!
-//! S3 is whatever answers at `LEAT_TEST_S3_ENDPOINT` (bucket `LEAT_TEST_S3_BUCKET`, default `leat-suite`); without
-//! it those tests say that they were skipped. At the end of the file: what only a local folder has to stand, other
-//! processes and `kill -9`.
+//! S3 is MiniStack, which the tests install and start. At the end of the file: what only a local folder has to
+//! stand, other processes and `kill -9`.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +10,9 @@
     reason = "a test may stop where it stands"
 )]
 #![allow(clippy::disallowed_methods, reason = "tests are configured by their environment")]
+
+#[path = "support/mod.rs"]
+mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,6 +27,7 @@ use leat::store::{
     ETag, Error, Fetched, ListQuery, LocalStore, Metered, Object, S3Options, Store, memory, open, probe,
 };
 use leat::types::time::{Clock, Deadline, monotonic};
+use support::ministack::MiniStack;
 
 /// A store to test, and how much it can take.
 struct Backend {
@@ -32,7 +35,15 @@ struct Backend {
     writers: usize,
     rounds: usize,
     keys: usize,
-    _folder: Option<tempfile::TempDir>,
+    _held: Held,
+}
+
+/// What must live as long as a store is tested.
+#[allow(dead_code, reason = "held for its end")]
+enum Held {
+    Nothing,
+    Folder(tempfile::TempDir),
+    Server(Arc<MiniStack>),
 }
 
 impl std::ops::Deref for Backend {
@@ -43,35 +54,28 @@ impl std::ops::Deref for Backend {
     }
 }
 
-async fn memory_backend() -> Option<Backend> {
-    Some(Backend { store: memory(), writers: 64, rounds: 200, keys: 2_345, _folder: None })
+async fn memory_backend() -> Backend {
+    Backend { store: memory(), writers: 64, rounds: 200, keys: 2_345, _held: Held::Nothing }
 }
 
-async fn local_backend() -> Option<Backend> {
+async fn local_backend() -> Backend {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(LocalStore::open(folder.path()).unwrap());
-    Some(Backend { store, writers: 32, rounds: 20, keys: 1_100, _folder: Some(folder) })
+    Backend { store, writers: 32, rounds: 20, keys: 1_100, _held: Held::Folder(folder) }
 }
 
-async fn s3_backend() -> Option<Backend> {
+async fn s3_backend() -> Backend {
     static PREFIXES: AtomicUsize = AtomicUsize::new(0);
-    let Ok(endpoint) = std::env::var("LEAT_TEST_S3_ENDPOINT") else {
-        eprintln!("SKIPPED: set LEAT_TEST_S3_ENDPOINT to run this over S3");
-        return None;
-    };
-    let bucket = std::env::var("LEAT_TEST_S3_BUCKET").unwrap_or_else(|_| "leat-suite".to_owned());
+    let server = tokio::task::spawn_blocking(MiniStack::shared).await.unwrap();
     let options = S3Options {
-        endpoint: Some(endpoint.clone()),
+        endpoint: Some(format!("http://{}", server.address)),
         access_key_id: Some("test".to_owned()),
         secret_access_key: Some("test".to_owned()),
         ..S3Options::default()
     };
-    let number = PREFIXES.fetch_add(1, Ordering::SeqCst);
-    let url = format!("s3://{bucket}/{}-{}-{number}", std::process::id(), Clock::system().local_ms());
+    let url = server.store(&format!("suite-{}", PREFIXES.fetch_add(1, Ordering::SeqCst)));
     let store = open(&url.parse().unwrap(), &options).unwrap();
-    // There already in all tests but the first.
-    let _ = reqwest::Client::new().put(format!("{endpoint}/{bucket}")).send().await.unwrap();
-    Some(Backend { store, writers: 16, rounds: 10, keys: 2_100, _folder: None })
+    Backend { store, writers: 16, rounds: 10, keys: 2_100, _held: Held::Server(server) }
 }
 
 /// Runs each behaviour over each backend.
@@ -86,9 +90,7 @@ macro_rules! behaviours {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
-                    if let Some(backend) = super::$make().await {
-                        super::$name(&backend).await;
-                    }
+                    super::$name(&super::$make().await).await;
                 }
             )+
         }

@@ -3,96 +3,30 @@
 //! A queue has at most one driver, a task that takes what is queued, has it committed, and ends when nothing is
 //! left. It outlives its callers, because a batch that was queued may be committed although its client is gone.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
-use super::committer::{Group, Writer};
+use super::group::Group;
+use super::queue::{Pending, Writer};
 use super::stream::Stream;
 use super::{Error, Result};
 use crate::storage::record::encoded_bytes_max;
-use crate::types::limits::{CHUNK_BYTES_MAX, WRITER_QUEUE_BYTES_MAX};
+use crate::types::limits::WRITER_QUEUE_BYTES_MAX;
 use crate::types::record::{AppendAck, AppendInput};
 use crate::types::time::{Deadline, monotonic};
 
-/// A batch that waits for its outcome.
-#[derive(Debug)]
-pub(super) struct Pending {
-    pub(super) input: Arc<AppendInput>,
-    pub(super) encoded_bytes_max: usize,
-    pub(super) deadline: Deadline,
-    reply: oneshot::Sender<Result<AppendAck>>,
-}
-
-impl Pending {
-    /// Tells the caller, if it is still there.
-    pub(super) fn answer(self, outcome: Result<AppendAck>) {
-        let _ = self.reply.send(outcome);
-    }
-}
-
-/// The batches of one stream that wait for a commit.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    state: Mutex<State>,
-    /// Wakes the driver when a batch arrives.
-    arrived: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    batches: VecDeque<Pending>,
-    bytes: usize,
-    /// What the writer of this stream remembers, while no driver has it.
-    writer: Option<Writer>,
-    is_driven: bool,
-}
-
-impl Queue {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the oldest batches, up to what one chunk holds, but at least one if there is any.
-    pub(super) fn take(&self) -> Vec<Pending> {
-        let mut state = self.state();
-        let mut taken = Vec::new();
-        let mut bytes = 0;
-        while let Some(batch) = state.batches.pop_front() {
-            if !taken.is_empty() && bytes + batch.encoded_bytes_max > CHUNK_BYTES_MAX {
-                state.batches.push_front(batch);
-                break;
-            }
-            bytes += batch.encoded_bytes_max;
-            taken.push(batch);
-        }
-        state.bytes -= bytes;
-        taken
-    }
-
-    /// Bytes that wait.
-    pub(super) fn bytes(&self) -> usize {
-        self.state().bytes
-    }
-
-    fn len(&self) -> usize {
-        self.state().batches.len()
-    }
-
-    /// Completes when a batch has arrived since the last call.
-    pub(super) async fn arrival(&self) {
-        self.arrived.notified().await;
-    }
-}
+/// How long a caller waits beyond its deadline for what the driver knows.
+const VERDICT_GRACE: Duration = Duration::from_millis(200);
 
 impl Stream {
     /// Commits a batch whole, or not at all.
     pub async fn append(self: &Arc<Self>, input: Arc<AppendInput>) -> Result<AppendAck> {
         let deadline = Deadline::after(self.shared.options.write_timeout);
         let outcome = self.enqueue(input, deadline)?;
-        match tokio::time::timeout(deadline.remaining(), outcome).await {
+        // The driver keeps to the same deadline and knows more: it has a moment to say so.
+        match tokio::time::timeout(deadline.remaining() + VERDICT_GRACE, outcome).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(Error::Indefinite { why: "the writer ended without an answer", source: None }),
             Err(_) => Err(Error::Indefinite { why: "no outcome before the deadline", source: None }),

@@ -5,179 +5,24 @@
 //! append waits for a second serial PUT only if it is large itself. Index pages likewise.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::admission::{Admission, Admitted, admit, stamp};
-use super::batcher::Pending;
+use super::group::{Accepted, Group};
+use super::queue::Writer;
 use super::stream::{Snapshot, Stream};
-use super::upload::{BatchChunk, Begun, PageRoll, TailRoll, Uploading, enter_chunk, move_count};
+use super::upload::{Begun, PageRoll, TailRoll, enter_chunk, joined, move_count};
 use super::{Error, Result};
-use crate::storage::chunk::ChunkWriter;
 use crate::storage::head::State;
 use crate::storage::index::Ref;
 use crate::storage::manifest::Manifest;
-use crate::storage::record::RunWriter;
 use crate::storage::register::{Outcome, jittered};
-use crate::storage::tail::InlineCommit;
 use crate::telemetry::{COMMIT_BATCHES, COMMIT_RECORDS};
 use crate::types::record::AppendAck;
 use crate::types::time::{Deadline, monotonic};
 
 /// After another process committed, how long a writer looks before it leaps.
 const FOREIGN_IS_RECENT: Duration = Duration::from_secs(1);
-
-/// Batches that are committed together.
-#[derive(Debug)]
-pub(super) struct Group {
-    batches: Vec<Pending>,
-    /// When they were taken, in store time: their arrival.
-    arrival_ms: u64,
-    chunk: Option<GroupChunk>,
-}
-
-/// The chunk of a group, or of some of its batches.
-#[derive(Debug)]
-struct GroupChunk {
-    state: ChunkState,
-    /// For every batch its first record in the chunk, if it is there.
-    firsts: Vec<Option<usize>>,
-}
-
-#[derive(Debug)]
-enum ChunkState {
-    Uploading(Uploading<BatchChunk>),
-    Uploaded(BatchChunk),
-}
-
-impl Group {
-    pub(super) fn new(batches: Vec<Pending>, arrival_ms: u64) -> Self {
-        Self { batches, arrival_ms, chunk: None }
-    }
-
-    /// Batches in it.
-    pub(super) fn len(&self) -> usize {
-        self.batches.len()
-    }
-
-    fn deadline(&self) -> Deadline {
-        let none = Deadline::after(Duration::ZERO);
-        self.batches.iter().fold(none, |latest, batch| latest.max(batch.deadline))
-    }
-
-    fn answer(self, outcome: Result<Vec<Result<AppendAck>>>) {
-        match outcome {
-            Ok(outcomes) => {
-                for (batch, outcome) in self.batches.into_iter().zip(outcomes) {
-                    batch.answer(outcome);
-                }
-            }
-            Err(error) => {
-                for batch in self.batches {
-                    batch.answer(Err(error.clone()));
-                }
-            }
-        }
-    }
-
-    /// Starts to upload these batches with timestamps that assume nothing before them.
-    fn start_chunk<'a>(
-        &mut self,
-        stream: &Stream,
-        begun: Begun,
-        stamps: impl Iterator<Item = Option<&'a [u64]>>,
-    ) {
-        let mut writer = ChunkWriter::new(begun.incarnation);
-        writer.begin_commit(self.arrival_ms);
-        let mut all = Vec::new();
-        let mut firsts = Vec::with_capacity(self.batches.len());
-        for (batch, stamps) in self.batches.iter().zip(stamps) {
-            firsts.push(stamps.is_some().then_some(all.len()));
-            for (record, timestamp) in batch.input.records().iter().zip(stamps.unwrap_or_default()) {
-                writer.push(*timestamp, &record.headers, &record.body);
-                all.push(*timestamp);
-            }
-        }
-        let stamps = (all, self.arrival_ms);
-        let uploading = BatchChunk::start(&stream.shared, stream.hash, begun, writer.finish(), stamps);
-        self.chunk = Some(GroupChunk { state: ChunkState::Uploading(uploading), firsts });
-    }
-
-    /// A ref to the accepted batches in the chunk that was uploaded for this group, if they lie there in one
-    /// piece and unchanged.
-    async fn chunk_ref(
-        &mut self,
-        base: &Manifest,
-        accepted: &Accepted<'_>,
-        now_ms: u64,
-    ) -> Result<Option<Ref>> {
-        let Some(mut chunk) = self.chunk.take() else { return Ok(None) };
-        let uploaded = match chunk.state {
-            ChunkState::Uploaded(uploaded) => uploaded,
-            ChunkState::Uploading(uploading) => joined(uploading.await)?,
-        };
-        chunk.state = ChunkState::Uploaded(uploaded.clone());
-        let mut first = None;
-        let mut timestamps = Vec::new();
-        for (index, admitted) in &accepted.batches {
-            let Some(at) = chunk.firsts.get(*index).copied().flatten() else { return Ok(None) };
-            if at != *first.get_or_insert(at) + timestamps.len() {
-                return Ok(None);
-            }
-            timestamps.extend_from_slice(&admitted.timestamps);
-        }
-        self.chunk = Some(chunk);
-        let first = first.unwrap_or_default();
-        Ok(uploaded.reference(base, now_ms, first, &timestamps, accepted.metered_bytes))
-    }
-}
-
-/// The accepted batches of a group.
-struct Accepted<'a> {
-    /// With their place in the group.
-    batches: Vec<(usize, &'a Admitted)>,
-    metered_bytes: u64,
-    encoded_bytes_max: usize,
-}
-
-impl<'a> Accepted<'a> {
-    fn of(admission: &'a Admission, group: &Group) -> Self {
-        let mut accepted = Self { batches: Vec::new(), metered_bytes: 0, encoded_bytes_max: 0 };
-        for (index, (verdict, batch)) in admission.verdicts.iter().zip(&group.batches).enumerate() {
-            if let Ok(admitted) = verdict {
-                accepted.batches.push((index, admitted));
-                accepted.metered_bytes += batch.input.metered_bytes();
-                accepted.encoded_bytes_max += batch.encoded_bytes_max;
-            }
-        }
-        accepted
-    }
-
-    /// The records as an inline commit.
-    fn inline(&self, group: &Group, admission: &Admission) -> InlineCommit {
-        let mut run = RunWriter::default();
-        for (index, admitted) in &self.batches {
-            let Some(batch) = group.batches.get(*index) else { continue };
-            for (record, timestamp) in batch.input.records().iter().zip(&admitted.timestamps) {
-                run.push(*timestamp, &record.headers, &record.body);
-            }
-        }
-        InlineCommit {
-            arrival_ms: admission.log.last_arrival_ms,
-            last_timestamp: admission.log.last_timestamp,
-            count: run.count(),
-            metered_bytes: self.metered_bytes,
-            run: run.finish(),
-        }
-    }
-}
-
-/// What the writer of a stream remembers from one commit to the next.
-#[derive(Debug, Default)]
-pub(super) struct Writer {
-    tail_roll: Option<Uploading<TailRoll>>,
-    page_roll: Option<Uploading<PageRoll>>,
-    foreign_commit: Option<Instant>,
-}
 
 impl Writer {
     /// Commits a group and answers its callers. Yields the next group if its upload began meanwhile.
@@ -199,7 +44,7 @@ impl Writer {
         next_group: &mut Option<Group>,
     ) -> Result<Vec<Result<AppendAck>>> {
         let deadline = group.deadline();
-        let (mut base, mut is_current) = self.base(stream).await?;
+        let (mut base, mut is_current) = in_time(deadline, self.base(stream)).await?;
         let mut attempt = 0;
         loop {
             let timestamping = base.doc.config.timestamping;
@@ -210,10 +55,10 @@ impl Writer {
                 if is_current {
                     return Ok(outcomes(admission, None));
                 }
-                (base, is_current) = (stream.refresh_live().await?, true);
+                (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
                 continue;
             }
-            let next = self.assemble(stream, &base, &admission, group).await?;
+            let next = in_time(deadline, self.assemble(stream, &base, &admission, group)).await?;
             self.roll_ahead(stream, &next);
             let commit = stream.commit(Some(&base), &next, deadline);
             match self.overlap(stream, commit, &next, next_group).await? {
@@ -232,7 +77,7 @@ impl Writer {
                         return Err(Error::Overloaded("other writers of the stream always came first"));
                     }
                     tokio::time::sleep(jittered(attempt, stream.shared.latency.estimate())).await;
-                    (base, is_current) = (stream.refresh_live().await?, true);
+                    (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
                 }
             }
         }
@@ -304,9 +149,13 @@ impl Writer {
                         *stamp = Some(admitted.timestamps.as_slice());
                     }
                 }
-                group.start_chunk(stream, Begun::under(base, now_ms), stamps.into_iter());
+                group.start_chunk(
+                    (&stream.shared, stream.hash),
+                    Begun::under(base, now_ms),
+                    stamps.into_iter(),
+                );
                 let uploaded = group.chunk_ref(base, accepted, now_ms).await?;
-                uploaded.ok_or(Error::Overloaded("the upload took too long"))?
+                uploaded.ok_or_else(|| Error::broken("chunk", "it does not hold what was just uploaded"))?
             }
         };
         if !next.tail.0.is_empty() {
@@ -459,12 +308,23 @@ impl Writer {
             last = stamped.as_ref().and_then(|s| s.last().copied()).unwrap_or(last);
             stamps.push(stamped);
         }
-        group.start_chunk(stream, Begun::under(next, now_ms), stamps.iter().map(Option::as_deref));
+        group.start_chunk(
+            (&stream.shared, stream.hash),
+            Begun::under(next, now_ms),
+            stamps.iter().map(Option::as_deref),
+        );
         if self.tail_roll.is_none() && !next.tail.0.is_empty() {
             self.tail_roll = Some(TailRoll::start(&stream.shared, next, next.head.commit_id(), now_ms));
         }
         Some(group)
     }
+}
+
+/// Runs a step before the commit's PUT: should it take too long, nothing was committed, and nothing will be.
+async fn in_time<T>(deadline: Deadline, step: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(deadline.remaining(), step)
+        .await
+        .unwrap_or(Err(Error::Overloaded("the store was too slow for the append to be sent in time")))
 }
 
 /// The callers' outcomes; `committed` is the manifest that has the accepted ones.
@@ -477,12 +337,4 @@ fn outcomes(admission: Admission, committed: Option<&Manifest>) -> Vec<Result<Ap
         (Err(rejection), _) => Err(Error::Rejected(rejection)),
     };
     admission.verdicts.into_iter().map(outcome).collect()
-}
-
-/// The result of an upload; a panic in it is an upload that failed.
-fn joined<T>(result: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
-    result.unwrap_or_else(|error| {
-        tracing::error!(%error, "an upload ended without a result");
-        Err(Error::Overloaded("an upload ended without a result"))
-    })
 }

@@ -3,29 +3,15 @@
 //! The poller is a task that looks at the manifest with a conditional GET; it lives as long as anyone holds a
 //! [`Follow`]. Commits of this process are seen at once, without a request.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use super::stream::{Snapshot, Stream};
+use super::stream::{Poll, Snapshot, Stream};
 
 /// Looks without news before an interval is stretched by half of itself.
 const STRETCH_AFTER: u32 = 10;
-
-/// The poller of a stream, if anyone follows it.
-#[derive(Debug, Default)]
-pub(super) struct Poller(Mutex<Weak<Poll>>);
-
-#[derive(Debug)]
-struct Poll(JoinHandle<()>);
-
-impl Drop for Poll {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 /// News of one stream, for as long as this is held.
 #[derive(Debug)]

@@ -8,6 +8,8 @@ mod batcher;
 mod cache;
 mod committer;
 mod follower;
+mod group;
+mod queue;
 mod reader;
 mod stream;
 mod upload;
@@ -125,6 +127,13 @@ impl From<storage::Error> for Error {
         } else {
             Self::Storage(Arc::new(error))
         }
+    }
+}
+
+impl Error {
+    /// A state that the code rules out; reported like a storage failure, because nothing was committed.
+    fn broken(what: &str, why: impl Into<String>) -> Self {
+        storage::Error::Invariant { key: what.to_owned(), why: why.into() }.into()
     }
 }
 

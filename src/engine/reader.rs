@@ -176,7 +176,7 @@ impl Stream {
     /// The records of one chunk ref from `bounds` on, as many as a batch may need.
     async fn fetch(&self, manifest: &Manifest, r: Ref, bounds: Bounds) -> Result<Fetched> {
         let Target::Chunk { class, first, footer_at, bytes } = r.target else {
-            return Err(Error::Overloaded("a page where a chunk should be"));
+            return Err(Error::broken("index", "a page where a chunk should be"));
         };
         let chunk = ChunkReader {
             stream: self,

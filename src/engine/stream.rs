@@ -3,13 +3,13 @@
 //! The newest known version travels in a watch channel: readers, writer and follower share it, and it only
 //! moves forward.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use super::batcher::Queue;
-use super::follower::Poller;
+use super::queue::Queue;
 use super::{Error, Result, Shared};
 use crate::storage::documents::{Found, Versioned, base_of, load_manifest};
 use crate::storage::key::{self, StreamHash};
@@ -37,6 +37,20 @@ pub struct Stream {
     refreshing: tokio::sync::Mutex<()>,
     pub(super) queue: Queue,
     pub(super) poller: Poller,
+}
+
+/// The poller of a stream, if anyone follows it.
+#[derive(Debug, Default)]
+pub(super) struct Poller(pub(super) Mutex<Weak<Poll>>);
+
+/// A task that looks at the tail for as long as this is held.
+#[derive(Debug)]
+pub(super) struct Poll(pub(super) JoinHandle<()>);
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What a change of a stream came to.
@@ -103,7 +117,7 @@ impl Stream {
         let current = match found {
             Found::Unchanged => known,
             Found::Changed(snapshot) => {
-                self.observe(Arc::new(snapshot));
+                self.observe(Arc::from(snapshot));
                 self.known()
             }
             Found::Absent => None,

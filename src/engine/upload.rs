@@ -20,6 +20,13 @@ use crate::types::limits::UPLOAD_AGE_MS_MAX;
 /// A task that uploads; what it yields was confirmed by the store.
 pub(super) type Uploading<T> = JoinHandle<Result<T>>;
 
+/// The result of an upload; a panic in it is an upload that failed.
+pub(super) fn joined<T>(result: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
+    result.unwrap_or_else(|error| {
+        Err(Error::broken("an upload", format!("it ended without a result: {error}")))
+    })
+}
+
 /// The state under which an upload began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
@@ -81,7 +88,7 @@ impl TailRoll {
             }
             let (first, last) = (tail.0.first(), tail.0.last());
             let (Some(first), Some(last)) = (first, last) else {
-                return Err(Error::Overloaded("an empty tail has nothing to roll"));
+                return Err(Error::broken("inline tail", "an empty one has nothing to roll"));
             };
             let encoded = writer.finish();
             let id = put_chunk(&shared, &hash, begun, &encoded).await?;
@@ -116,6 +123,16 @@ impl TailRoll {
     }
 }
 
+/// Consecutive records of a chunk, as they are to be committed.
+pub(super) struct Piece<'a> {
+    /// The first, counted within the chunk.
+    pub(super) first: usize,
+    /// Their final timestamps.
+    pub(super) timestamps: &'a [u64],
+    /// Metered bytes of all of them.
+    pub(super) metered_bytes: u64,
+}
+
 /// A chunk made of batches that are on their way.
 #[derive(Clone, Debug)]
 pub(super) struct BatchChunk {
@@ -144,15 +161,12 @@ impl BatchChunk {
         })
     }
 
-    /// A ref to the records from `first` on with these final timestamps, or `None` if the chunk does not hold
-    /// them so: then they must be uploaded again.
+    /// A ref to a piece of the chunk, or `None` if the chunk does not hold it so: then it must be uploaded again.
     pub(super) fn reference(
         &self,
         manifest: &Manifest,
         now_ms: u64,
-        first: usize,
-        timestamps: &[u64],
-        metered_bytes: u64,
+        Piece { first, timestamps, metered_bytes }: Piece<'_>,
     ) -> Option<Ref> {
         let Target::Chunk { class, footer_at, bytes, .. } = self.target else { return None };
         let floor = manifest.log.last_timestamp;
@@ -221,7 +235,8 @@ impl PageRoll {
             let id = ObjectId::fresh();
             let key = key::page(&hash, begun.incarnation, id);
             shared.store.put(&key, page.encode()).await.map_err(storage::Error::Store)?;
-            let r = Ref::over(id, level_number, &page.refs).ok_or(Error::Overloaded("an empty page"))?;
+            let r = Ref::over(id, level_number, &page.refs)
+                .ok_or_else(|| Error::broken("index page", "an empty one"))?;
             shared.objects.keep_page(id, Arc::new(page));
             Ok(Self { begun, level, moved, replaced, page: r })
         }))

@@ -12,13 +12,11 @@ use super::error::{Error, Result, of_stream};
 use super::streams::identity;
 use crate::engine::Snapshot;
 use crate::storage::documents::{load_basin, put_due};
-use crate::storage::head::{Head, State};
+use crate::storage::head::State;
 use crate::storage::key::{self, CatalogEntry, Incarnation};
-use crate::storage::manifest::{Identity, LogState, Manifest};
+use crate::storage::manifest::{Identity, Manifest};
 use crate::storage::meta::{BasinRecord, DueMarker};
 use crate::storage::register::Outcome;
-use crate::storage::tail::Tail;
-use crate::types::config::StreamConfig;
 use crate::types::limits::LIST_PAGE_NAMES_MAX;
 use crate::types::name::{BasinName, StreamNamePart};
 use crate::types::stream::ListRequest;
@@ -144,22 +142,6 @@ impl Service {
 /// way can never land.
 fn fence(identity: &Identity, base: Option<&Snapshot>, entry: &CatalogEntry, due: String) -> Manifest {
     let base = base.map(|b| &b.doc);
-    Manifest {
-        head: base.map_or_else(
-            || Head::first(entry.incarnation, State::Tombstone),
-            |dead| dead.head.next(entry.incarnation, State::Tombstone),
-        ),
-        hash: identity.hash(),
-        identity: None,
-        created_at_ms: entry.created_at_ms,
-        creation_digest: None,
-        config: StreamConfig::default(),
-        log: LogState::default(),
-        tail: Tail::default(),
-        levels: Vec::new(),
-        inbox_epoch: base.map_or(0, |dead| dead.inbox_epoch),
-        collection_epoch: base.map_or(0, |dead| dead.collection_epoch),
-        classes_used: base.map_or(0, |dead| dead.classes_used),
-        due,
-    }
+    let head = Manifest::head_of_life(base, entry.incarnation, State::Tombstone);
+    Manifest::empty(identity.hash(), head, base, entry.created_at_ms, due)
 }

@@ -10,12 +10,11 @@ use super::Service;
 use super::error::{Error, Result, of_stream};
 use crate::engine::{Snapshot, Stream, Updated};
 use crate::storage::documents::put_due;
-use crate::storage::head::{Head, State};
+use crate::storage::head::State;
 use crate::storage::key::{self, CatalogEntry, Incarnation, StreamKind, creation_digest};
-use crate::storage::manifest::{Identity, LogState, Manifest, data_class};
+use crate::storage::manifest::{Identity, Manifest, data_class};
 use crate::storage::meta::{BasinRecord, DueMarker};
 use crate::storage::register::{Outcome, jittered};
-use crate::storage::tail::Tail;
 use crate::types::config::{RetentionPolicy, StreamConfig, StreamConfigLayer, StreamConfigPatch};
 use crate::types::name::{BasinName, RequestToken, StreamName, StreamNamePart};
 use crate::types::stream::{ListRequest, Page, Provision, StreamInfo};
@@ -147,7 +146,11 @@ impl Service {
     /// Takes the name of an ended life out of the listing.
     pub(super) async fn delete_catalog_entry(&self, stream: &Stream, dead: &Manifest) -> Result<()> {
         let Identity { basin, name, .. } = &stream.identity;
-        Ok(self.store().delete(&key::catalog_entry(*basin, &dead.catalog_entry(name))).await?)
+        let entry = key::catalog_entry(*basin, &dead.catalog_entry(name));
+        self.store().delete(&entry).await.map_err(|source| Error::Indefinite {
+            message: format!("stream `{name}` is deleted, but may still be listed: delete it once more"),
+            source: Arc::new(source),
+        })
     }
 
     /// Makes sure that a stream exists: yields its manifest and whether it was created or there.
@@ -306,23 +309,12 @@ fn new_manifest(
     (config, creation_digest, due): (StreamConfig, Option<[u8; 16]>, String),
 ) -> Manifest {
     let base = base.map(|b| &b.doc);
+    let head = Manifest::head_of_life(base, entry.incarnation, State::Live);
     Manifest {
-        head: base.map_or_else(
-            || Head::first(entry.incarnation, State::Live),
-            |dead| dead.head.next(entry.incarnation, State::Live),
-        ),
-        hash: identity.hash(),
         identity: Some(identity.clone()),
-        created_at_ms: entry.created_at_ms,
         creation_digest,
         config,
-        log: LogState::default(),
-        tail: Tail::default(),
-        levels: Vec::new(),
-        inbox_epoch: base.map_or(0, |dead| dead.inbox_epoch),
-        collection_epoch: base.map_or(0, |dead| dead.collection_epoch),
-        classes_used: base.map_or(0, |dead| dead.classes_used),
-        due,
+        ..Manifest::empty(identity.hash(), head, base, entry.created_at_ms, due)
     }
 }
 

@@ -290,10 +290,10 @@ mod tests {
     #[test]
     fn large_records_make_blocks_of_their_own() {
         let incarnation = Incarnation::fresh();
-        let record = |n: usize| StampedRecord {
-            timestamp: n as u64,
+        let record = |n: u8| StampedRecord {
+            timestamp: n.into(),
             headers: vec![],
-            body: Bytes::from(vec![n as u8; 50_000]),
+            body: Bytes::from(vec![n; 50_000]),
         };
         let commits = vec![(5, (0..3).map(record).collect()), (9, (3..7).map(record).collect())];
         let encoded = encode(&commits, incarnation);
@@ -319,7 +319,7 @@ mod tests {
         ) {
             let incarnation = Incarnation::fresh();
             let encoded = encode(&[(3, records.clone())], incarnation);
-            prop_assert_eq!(read_all(&encoded, incarnation).expect("whole"), records.clone());
+            prop_assert_eq!(&read_all(&encoded, incarnation).expect("whole"), &records);
             prop_assert!(read_all(&encoded, Incarnation::fresh()).is_err());
             let mut bytes = encoded.bytes.to_vec();
             let at = flip.index(bytes.len());

@@ -27,7 +27,7 @@ pub enum Found {
     /// The version known already.
     Unchanged,
     /// Another version.
-    Changed(Versioned<Manifest>),
+    Changed(Box<Versioned<Manifest>>),
     /// Nothing was ever there.
     Absent,
 }
@@ -51,7 +51,7 @@ pub async fn load_manifest(
         Fetched::Absent => Ok(Found::Absent),
         Fetched::Changed(object) => {
             let doc = Manifest::decode(&object.bytes, identity).map_err(|e| Error::damaged(key, e))?;
-            Ok(Found::Changed(Versioned { doc, etag: object.etag }))
+            Ok(Found::Changed(Box::new(Versioned { doc, etag: object.etag })))
         }
     }
 }

@@ -51,6 +51,11 @@ impl Damaged {
     }
 }
 
+/// A digest as protobuf holds it: no bytes for none.
+pub(super) fn optional(digest: Option<[u8; 16]>) -> Bytes {
+    digest.map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest))
+}
+
 /// An opened frame.
 #[derive(Clone, Debug)]
 pub struct Opened {

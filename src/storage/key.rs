@@ -25,7 +25,7 @@ use crate::types::name::{BasinName, StreamName, StreamNamePart};
 /// Characters of one path part of an encoded name.
 const PART_CHARS: usize = 200;
 
-macro_rules! random_id {
+macro_rules! byte_id {
     ($(#[$doc:meta])* $name:ident, $bytes:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,12 +34,6 @@ macro_rules! random_id {
         impl $name {
             /// Bytes of an id.
             pub const BYTES: usize = $bytes;
-
-            /// A fresh random id.
-            #[must_use]
-            pub fn fresh() -> Self {
-                Self(random())
-            }
 
             /// The raw bytes.
             #[must_use]
@@ -74,6 +68,20 @@ macro_rules! random_id {
     };
 }
 
+macro_rules! random_id {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal) => {
+        byte_id! { $(#[$doc])* $name, $bytes }
+
+        impl $name {
+            /// A fresh random id.
+            #[must_use]
+            pub fn fresh() -> Self {
+                Self(random())
+            }
+        }
+    };
+}
+
 random_id! {
     /// Names one commit of a register; no two versions are ever byte-equal because each carries a fresh one.
     CommitId, 12
@@ -85,6 +93,10 @@ random_id! {
 random_id! {
     /// An immutable object; never used twice.
     ObjectId, 16
+}
+byte_id! {
+    /// The hash that names a stream's manifest: 160 bits over the length-framed (kind, basin incarnation, name).
+    StreamHash, 20
 }
 
 #[allow(clippy::disallowed_methods, reason = "the one source of randomness")]
@@ -115,10 +127,6 @@ pub enum StreamKind {
     Durable = 2,
 }
 
-/// The hash that names a stream's manifest: 160 bits over the length-framed (kind, basin incarnation, name).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamHash([u8; 20]);
-
 impl StreamHash {
     /// Hashes an identity.
     #[must_use]
@@ -133,32 +141,8 @@ impl StreamHash {
         Self(bytes)
     }
 
-    /// The raw bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Reads raw bytes of the right length.
-    #[must_use]
-    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
-    }
-
     fn partition(&self) -> String {
         HEXLOWER.encode(&self.0[..1])
-    }
-}
-
-impl fmt::Display for StreamHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Debug for StreamHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -9,12 +9,13 @@
 use bytes::Bytes;
 use prost::Message;
 
+use super::config::ConfigProto;
 use super::frame::{self, Damaged, Kind};
 use super::head::{Head, HeadProto, State};
 use super::index::{Ref, decode_refs, encode_refs};
 use super::key::{CatalogEntry, DataClass, Incarnation, StreamHash, StreamKind};
 use super::tail::Tail;
-use crate::types::config::{RetentionPolicy, StorageClass, StreamConfig, Timestamping, TimestampingMode};
+use crate::types::config::{RetentionPolicy, StorageClass, StreamConfig};
 use crate::types::limits::{
     INDEX_LEVELS_MAX, INLINE_BYTES_MAX_EXPRESS, INLINE_BYTES_MAX_STANDARD, MANIFEST_FIXED_BYTES_MAX,
     MANIFEST_REFS_MAX,
@@ -170,21 +171,6 @@ struct IdentityProto {
     name: String,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-struct ConfigProto {
-    #[prost(uint32, tag = "1")]
-    storage_class: u32,
-    /// 0 is infinite.
-    #[prost(uint64, tag = "2")]
-    retention_age_secs: u64,
-    #[prost(uint32, tag = "3")]
-    timestamping_mode: u32,
-    #[prost(bool, tag = "4")]
-    timestamping_uncapped: bool,
-    #[prost(uint64, tag = "5")]
-    delete_on_empty_min_age_secs: u64,
-}
-
 impl Manifest {
     /// Sequence number of the inline tail's first record.
     #[must_use]
@@ -220,24 +206,37 @@ impl Manifest {
         }
     }
 
-    /// What remains of a stream after its end: the state of its key.
+    /// A manifest without content under this head; what belongs to the key goes on from `base`.
     #[must_use]
-    pub fn tombstone(&self, due: String) -> Self {
+    pub fn empty(hash: StreamHash, head: Head, base: Option<&Self>, created_at_ms: u64, due: String) -> Self {
         Self {
-            head: self.head.next(self.head.incarnation, State::Tombstone),
-            hash: self.hash,
+            head,
+            hash,
             identity: None,
-            created_at_ms: self.created_at_ms,
+            created_at_ms,
             creation_digest: None,
             config: StreamConfig::default(),
             log: LogState::default(),
             tail: Tail::default(),
             levels: Vec::new(),
-            inbox_epoch: self.inbox_epoch,
-            collection_epoch: self.collection_epoch,
-            classes_used: self.classes_used,
+            inbox_epoch: base.map_or(0, |base| base.inbox_epoch),
+            collection_epoch: base.map_or(0, |base| base.collection_epoch),
+            classes_used: base.map_or(0, |base| base.classes_used),
             due,
         }
+    }
+
+    /// What remains of a stream after its end: the state of its key.
+    #[must_use]
+    pub fn tombstone(&self, due: String) -> Self {
+        let head = self.head.next(self.head.incarnation, State::Tombstone);
+        Self::empty(self.hash, head, Some(self), self.created_at_ms, due)
+    }
+
+    /// The head of a new life over nothing, or over the tombstone of an earlier one.
+    #[must_use]
+    pub fn head_of_life(base: Option<&Self>, incarnation: Incarnation, state: State) -> Head {
+        base.map_or_else(|| Head::first(incarnation, state), |dead| dead.head.next(incarnation, state))
     }
 
     /// The stored shape.
@@ -253,9 +252,7 @@ impl Manifest {
             hash: Bytes::copy_from_slice(self.hash.as_bytes()),
             identity: self.identity.as_ref().map(IdentityProto::from),
             created_at_ms: self.created_at_ms,
-            creation_digest: self
-                .creation_digest
-                .map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest)),
+            creation_digest: frame::optional(self.creation_digest),
             config: self.head.is_live().then(|| ConfigProto::from(&self.config)),
             next_seq_num: self.log.next_seq_num,
             last_timestamp: self.log.last_timestamp,
@@ -439,59 +436,6 @@ impl TryFrom<&IdentityProto> for Identity {
             kind,
             basin: Incarnation::from_slice(&proto.basin).ok_or_else(|| damaged("basin"))?,
             name: StreamName::try_from(proto.name.as_str()).map_err(|e| damaged(&e.to_string()))?,
-        })
-    }
-}
-
-impl From<&StreamConfig> for ConfigProto {
-    fn from(config: &StreamConfig) -> Self {
-        let StreamConfig { storage_class, retention_policy, timestamping, delete_on_empty_min_age_secs } =
-            *config;
-        Self {
-            storage_class: match storage_class {
-                StorageClass::Standard => 1,
-                StorageClass::Express => 2,
-            },
-            retention_age_secs: match retention_policy {
-                RetentionPolicy::Age(secs) => secs,
-                RetentionPolicy::Infinite => 0,
-            },
-            timestamping_mode: match timestamping.mode {
-                TimestampingMode::ClientPrefer => 1,
-                TimestampingMode::ClientRequire => 2,
-                TimestampingMode::Arrival => 3,
-            },
-            timestamping_uncapped: timestamping.uncapped,
-            delete_on_empty_min_age_secs,
-        }
-    }
-}
-
-impl TryFrom<ConfigProto> for StreamConfig {
-    type Error = Damaged;
-
-    fn try_from(proto: ConfigProto) -> Result<Self, Damaged> {
-        let damaged = |why: &str| Damaged::new("stream configuration", why);
-        Ok(Self {
-            storage_class: match proto.storage_class {
-                1 => StorageClass::Standard,
-                2 => StorageClass::Express,
-                _ => return Err(damaged("unknown storage class")),
-            },
-            retention_policy: match proto.retention_age_secs {
-                0 => RetentionPolicy::Infinite,
-                secs => RetentionPolicy::Age(secs),
-            },
-            timestamping: Timestamping {
-                mode: match proto.timestamping_mode {
-                    1 => TimestampingMode::ClientPrefer,
-                    2 => TimestampingMode::ClientRequire,
-                    3 => TimestampingMode::Arrival,
-                    _ => return Err(damaged("unknown timestamping mode")),
-                },
-                uncapped: proto.timestamping_uncapped,
-            },
-            delete_on_empty_min_age_secs: proto.delete_on_empty_min_age_secs,
         })
     }
 }

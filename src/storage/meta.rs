@@ -9,10 +9,11 @@
 use bytes::Bytes;
 use prost::Message;
 
+use super::config::LayerProto;
 use super::frame::{self, Damaged, Kind};
 use super::head::{Head, HeadProto, State};
 use super::key::{Incarnation, StreamKind};
-use crate::types::config::{BasinConfig, RetentionPolicy, StorageClass, StreamConfigLayer, TimestampingMode};
+use crate::types::config::{BasinConfig, StreamConfigLayer};
 use crate::types::name::{BasinName, StreamName};
 
 /// A basin.
@@ -52,21 +53,6 @@ struct BasinProto {
     create_stream_on_read: bool,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-struct LayerProto {
-    #[prost(uint32, optional, tag = "1")]
-    storage_class: Option<u32>,
-    /// 0 is infinite.
-    #[prost(uint64, optional, tag = "2")]
-    retention_age_secs: Option<u64>,
-    #[prost(uint32, optional, tag = "3")]
-    timestamping_mode: Option<u32>,
-    #[prost(bool, optional, tag = "4")]
-    timestamping_uncapped: Option<bool>,
-    #[prost(uint64, optional, tag = "5")]
-    delete_on_empty_min_age_secs: Option<u64>,
-}
-
 impl BasinRecord {
     /// The same basin with another state, one version on.
     #[must_use]
@@ -82,9 +68,7 @@ impl BasinRecord {
             name: self.name.as_str().to_owned(),
             created_at_ms: self.created_at_ms,
             deleted_at_ms: self.deleted_at_ms,
-            creation_digest: self
-                .creation_digest
-                .map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest)),
+            creation_digest: frame::optional(self.creation_digest),
             default_stream_config: Some(LayerProto::from(&self.config.default_stream_config)),
             create_stream_on_append: self.config.create_stream_on_append,
             create_stream_on_read: self.config.create_stream_on_read,
@@ -126,64 +110,6 @@ impl BasinRecord {
             return Err(format!("{:?} after {:?}", new.head.state, self.head.state));
         }
         Ok(())
-    }
-}
-
-impl From<&StreamConfigLayer> for LayerProto {
-    fn from(layer: &StreamConfigLayer) -> Self {
-        let StreamConfigLayer {
-            storage_class,
-            retention_policy,
-            timestamping_mode,
-            timestamping_uncapped,
-            delete_on_empty_min_age_secs,
-        } = *layer;
-        Self {
-            storage_class: storage_class.map(|class| match class {
-                StorageClass::Standard => 1,
-                StorageClass::Express => 2,
-            }),
-            retention_age_secs: retention_policy.map(|policy| match policy {
-                RetentionPolicy::Age(secs) => secs,
-                RetentionPolicy::Infinite => 0,
-            }),
-            timestamping_mode: timestamping_mode.map(|mode| match mode {
-                TimestampingMode::ClientPrefer => 1,
-                TimestampingMode::ClientRequire => 2,
-                TimestampingMode::Arrival => 3,
-            }),
-            timestamping_uncapped,
-            delete_on_empty_min_age_secs,
-        }
-    }
-}
-
-impl TryFrom<LayerProto> for StreamConfigLayer {
-    type Error = Damaged;
-
-    fn try_from(proto: LayerProto) -> Result<Self, Damaged> {
-        let damaged = |why: &str| Damaged::new("default stream configuration", why);
-        Ok(Self {
-            storage_class: match proto.storage_class {
-                None => None,
-                Some(1) => Some(StorageClass::Standard),
-                Some(2) => Some(StorageClass::Express),
-                Some(_) => return Err(damaged("unknown storage class")),
-            },
-            retention_policy: proto.retention_age_secs.map(|secs| match secs {
-                0 => RetentionPolicy::Infinite,
-                secs => RetentionPolicy::Age(secs),
-            }),
-            timestamping_mode: match proto.timestamping_mode {
-                None => None,
-                Some(1) => Some(TimestampingMode::ClientPrefer),
-                Some(2) => Some(TimestampingMode::ClientRequire),
-                Some(3) => Some(TimestampingMode::Arrival),
-                Some(_) => return Err(damaged("unknown timestamping mode")),
-            },
-            timestamping_uncapped: proto.timestamping_uncapped,
-            delete_on_empty_min_age_secs: proto.delete_on_empty_min_age_secs,
-        })
     }
 }
 
@@ -310,6 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::types::config::{RetentionPolicy, StorageClass, TimestampingMode};
 
     fn layer() -> impl Strategy<Value = StreamConfigLayer> {
         let class = prop::option::of(prop_oneof![Just(StorageClass::Standard), Just(StorageClass::Express)]);
@@ -349,7 +276,7 @@ mod tests {
                     create_stream_on_read: read,
                 },
             };
-            prop_assert_eq!(BasinRecord::decode(&record.encode(), &name).expect("whole"), record.clone());
+            prop_assert_eq!(&BasinRecord::decode(&record.encode(), &name).expect("whole"), &record);
             let other = BasinName::try_from("other-basin").expect("legal");
             prop_assert!(BasinRecord::decode(&record.encode(), &other).is_err());
         }

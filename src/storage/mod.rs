@@ -1,6 +1,7 @@
 //! Keys, formats and typed objects: how streams lie in a bucket.
 
 pub mod chunk;
+mod config;
 pub mod documents;
 pub mod frame;
 pub mod head;
@@ -45,6 +46,12 @@ pub enum Error {
         /// Which invariant.
         why: String,
     },
+    /// The deadline passed before the change was sent.
+    #[error("the time for changing `{key}` was over before the change could be sent")]
+    Expired {
+        /// Which register.
+        key: String,
+    },
     /// Nobody can know whether the write happened.
     #[error("it is unknown whether the change of `{key}` happened: {why}")]
     Indefinite {
@@ -69,9 +76,11 @@ impl Error {
     pub fn is_indefinite(&self) -> bool {
         match self {
             Self::Indefinite { .. } => true,
-            Self::Store(_) | Self::Damaged { .. } | Self::NewerFormat { .. } | Self::Invariant { .. } => {
-                false
-            }
+            Self::Store(_)
+            | Self::Damaged { .. }
+            | Self::NewerFormat { .. }
+            | Self::Invariant { .. }
+            | Self::Expired { .. } => false,
         }
     }
 }

@@ -18,6 +18,9 @@ use super::key::random_below;
 use crate::store::{self, ETag, Object, Store};
 use crate::types::time::{Deadline, monotonic};
 
+/// Copies of one PUT that may be without an answer at the same time.
+const SENDS_AT_ONCE_MAX: usize = 3;
+
 /// What the new version replaces.
 #[derive(Clone, Debug)]
 pub enum Base {
@@ -77,6 +80,10 @@ impl Swap<'_> {
         {
             return Err(Error::NewerFormat { key: self.key.to_owned(), min_writer: head.min_writer });
         }
+        // A process that was frozen may wake up here, long after its caller has gone.
+        if self.deadline.has_passed() {
+            return Err(Error::Expired { key: self.key.to_owned() });
+        }
         let mut sends = FuturesUnordered::new();
         sends.push(self.send());
         let mut resends = 0u32;
@@ -107,7 +114,9 @@ impl Swap<'_> {
                     if resends > 1 {
                         self.back_off(resends).await;
                     }
-                    sends.push(self.send());
+                    if sends.len() < SENDS_AT_ONCE_MAX {
+                        sends.push(self.send());
+                    }
                 }
                 Err(error) => {
                     last_error = Some(error);

@@ -18,26 +18,26 @@ use leat::types::time::Clock;
 use crate::faulty::Faulty;
 
 /// A bucket and what several processes over it share.
-pub struct World {
-    pub store: Arc<dyn Store>,
-    pub clock: Clock,
-    pub options: engine::Options,
+pub(crate) struct World {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Clock,
+    pub(crate) options: engine::Options,
 }
 
 /// One process: its own service, its own counted and faulty way to the bucket.
-pub struct Process {
-    pub service: Service,
-    pub faults: Faulty,
-    pub meter: Arc<Metered>,
+pub(crate) struct Process {
+    pub(crate) service: Service,
+    pub(crate) faults: Faulty,
+    pub(crate) meter: Arc<Metered>,
 }
 
 impl World {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { store: memory(), clock: Clock::system(), options: engine::Options::default() }
     }
 
     /// A process that has done nothing yet.
-    pub fn process(&self) -> Process {
+    pub(crate) fn process(&self) -> Process {
         let faults = Faulty::over(self.store.clone());
         let meter = Arc::new(Metered::new(Arc::new(faults.clone())));
         let options = Options { default_storage_class: StorageClass::Standard, engine: self.options.clone() };
@@ -46,7 +46,7 @@ impl World {
     }
 
     /// A process with the basin created, and auto-creation on.
-    pub async fn process_with_basin(&self) -> Process {
+    pub(crate) async fn process_with_basin(&self) -> Process {
         let process = self.process();
         let config = BasinConfig {
             create_stream_on_append: true,
@@ -59,20 +59,20 @@ impl World {
 }
 
 impl Process {
-    pub async fn append(&self, stream: &str, bodies: &[&str]) -> Result<AppendAck, Error> {
+    pub(crate) async fn append(&self, stream: &str, bodies: &[&str]) -> Result<AppendAck, Error> {
         self.append_input(stream, batch(bodies.iter().map(|b| record(b.as_bytes())).collect())).await
     }
 
-    pub async fn append_input(&self, stream: &str, input: AppendInput) -> Result<AppendAck, Error> {
+    pub(crate) async fn append_input(&self, stream: &str, input: AppendInput) -> Result<AppendAck, Error> {
         self.service.append(&target(stream), input).await
     }
 
-    pub async fn tail(&self, stream: &str) -> Result<u64, Error> {
+    pub(crate) async fn tail(&self, stream: &str) -> Result<u64, Error> {
         self.service.check_tail(&target(stream)).await.map(|tail| tail.seq_num)
     }
 
     /// Everything from `from` on, batch by batch.
-    pub async fn read_all(&self, stream: &str, from: u64) -> Result<Vec<SequencedRecord>, Error> {
+    pub(crate) async fn read_all(&self, stream: &str, from: u64) -> Result<Vec<SequencedRecord>, Error> {
         let mut all = Vec::new();
         let mut next = from;
         loop {
@@ -89,7 +89,7 @@ impl Process {
     }
 
     /// The bodies of all records.
-    pub async fn bodies(&self, stream: &str) -> Vec<String> {
+    pub(crate) async fn bodies(&self, stream: &str) -> Vec<String> {
         let all = self.read_all(stream, 0).await.expect("readable");
         for (expected, r) in (all.first().map_or(0, |r| r.seq_num)..).zip(&all) {
             assert_eq!(r.seq_num, expected, "dense");
@@ -98,27 +98,27 @@ impl Process {
     }
 }
 
-pub fn basin() -> BasinName {
+pub(crate) fn basin() -> BasinName {
     BasinName::try_from("test-basin").expect("legal")
 }
 
-pub fn name(stream: &str) -> StreamName {
+pub(crate) fn name(stream: &str) -> StreamName {
     StreamName::try_from(stream).expect("legal")
 }
 
-pub fn target(stream: &str) -> StreamRef {
+pub(crate) fn target(stream: &str) -> StreamRef {
     StreamRef { basin: basin(), name: name(stream), config: StreamConfigLayer::default() }
 }
 
-pub fn record(body: &[u8]) -> Record {
+pub(crate) fn record(body: &[u8]) -> Record {
     Record { body: Bytes::copy_from_slice(body), ..Record::default() }
 }
 
-pub fn batch(records: Vec<Record>) -> AppendInput {
+pub(crate) fn batch(records: Vec<Record>) -> AppendInput {
     AppendInput::new(records, None, None).expect("legal")
 }
 
-pub fn from_seq(seq_num: u64) -> ReadRequest {
+pub(crate) fn from_seq(seq_num: u64) -> ReadRequest {
     ReadRequest {
         start: ReadStart::SeqNum(seq_num),
         beyond_tail: BeyondTail::Refuse,
@@ -128,13 +128,13 @@ pub fn from_seq(seq_num: u64) -> ReadRequest {
 }
 
 /// Engine options with short timeouts.
-pub fn impatient() -> engine::Options {
+pub(crate) fn impatient() -> engine::Options {
     engine::Options { write_timeout: Duration::from_millis(900), ..engine::Options::default() }
 }
 
 impl Process {
     /// Every object under a prefix.
-    pub async fn service_list(&self, prefix: &str) -> Vec<leat::store::Listed> {
+    pub(crate) async fn service_list(&self, prefix: &str) -> Vec<leat::store::Listed> {
         let query = leat::store::ListQuery { prefix: prefix.to_owned(), start_after: None, limit: 100_000 };
         self.faults.list(query).await.expect("listed")
     }

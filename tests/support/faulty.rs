@@ -10,7 +10,7 @@ use leat::store::{ETag, Error, Fetched, ListQuery, Listed, Object, Operation, Re
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The write is applied, its answer lost.
     DropAfterApply,
     /// Nothing is applied and the answer is unclear, as for a 503.
@@ -21,13 +21,15 @@ pub enum Fault {
     ApplyLate(Duration),
     /// The request takes this much longer.
     Delay(Duration),
+    /// The request is done at once, its answer arrives this much later.
+    AnswerLate(Duration),
     /// No answer ever, and nothing is applied.
     Hang,
 }
 
 /// Which requests a fault meets.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     operation: Operation,
     prefix: String,
     skip: usize,
@@ -37,7 +39,7 @@ pub struct Rule {
 
 /// A store with faults.
 #[derive(Clone, Debug)]
-pub struct Faulty {
+pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     rules: Arc<Mutex<Vec<Rule>>>,
     log: Arc<Mutex<Vec<(Operation, String)>>>,
@@ -45,17 +47,23 @@ pub struct Faulty {
 
 impl Faulty {
     /// A store without faults so far.
-    pub fn over(inner: Arc<dyn Store>) -> Self {
+    pub(crate) fn over(inner: Arc<dyn Store>) -> Self {
         Self { inner, rules: Arc::default(), log: Arc::default() }
     }
 
     /// The next `times` requests of this operation on keys with this prefix meet the fault.
-    pub fn inject(&self, operation: Operation, prefix: &str, times: usize, fault: Fault) {
-        self.inject_after(0, operation, prefix, times, fault);
+    pub(crate) fn inject(&self, operation: Operation, prefix: &str, times: usize, fault: Fault) {
+        self.inject_after((0, times), operation, prefix, fault);
     }
 
     /// The same, after `skip` such requests have passed.
-    pub fn inject_after(&self, skip: usize, operation: Operation, prefix: &str, times: usize, fault: Fault) {
+    pub(crate) fn inject_after(
+        &self,
+        (skip, times): (usize, usize),
+        operation: Operation,
+        prefix: &str,
+        fault: Fault,
+    ) {
         self.rules.lock().expect("no panic").push(Rule {
             operation,
             prefix: prefix.to_owned(),
@@ -66,12 +74,12 @@ impl Faulty {
     }
 
     /// Ends all faults.
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.rules.lock().expect("no panic").clear();
     }
 
     /// Every request so far.
-    pub fn log(&self) -> Vec<(Operation, String)> {
+    pub(crate) fn log(&self) -> Vec<(Operation, String)> {
         self.log.lock().expect("no panic").clone()
     }
 
@@ -114,6 +122,11 @@ impl Faulty {
             Some(Fault::Delay(by)) => {
                 tokio::time::sleep(by).await;
                 request.await
+            }
+            Some(Fault::AnswerLate(by)) => {
+                let answer = request.await;
+                tokio::time::sleep(by).await;
+                answer
             }
             Some(Fault::Hang) => std::future::pending().await,
         }

@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use super::process::{Process, request, wait_for};
@@ -43,6 +44,17 @@ impl MiniStack {
         let created = request(&address, "PUT", &format!("/{bucket}"));
         assert_eq!(created, Some(200), "cannot create the bucket {bucket}; log:\n{}", process.stderr.text());
         Self { process, address, bucket: bucket.to_owned() }
+    }
+
+    /// The one that other tests of this binary use as well; killed when the last of them ends.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<MiniStack>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(Self::start("leat"));
+            *shared = Arc::downgrade(&started);
+            started
+        })
     }
 
     /// The store URL of a prefix in the bucket.

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock and read their own environment")]
 #![allow(clippy::print_stderr, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
+pub mod careless;
 pub mod ministack;
 pub mod process;
 pub mod server;

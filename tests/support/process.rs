@@ -34,7 +34,7 @@ pub struct Process {
     child: Child,
     /// What it printed to stderr.
     pub stderr: Output,
-    stdout: mpsc::Receiver<String>,
+    stdout: Mutex<mpsc::Receiver<String>>,
     log: JoinHandle<()>,
 }
 
@@ -48,12 +48,13 @@ impl Process {
         let kept = stderr.clone();
         let log = follow(child.stderr.take().expect("stderr is piped"), move |line| kept.push(line));
         follow(child.stdout.take().expect("stdout is piped"), move |line| drop(sender.send(line)));
-        Self { name: name.to_owned(), child, stderr, stdout, log }
+        Self { name: name.to_owned(), child, stderr, stdout: Mutex::new(stdout), log }
     }
 
     /// The next line on stdout.
     pub fn line(&mut self, within: Duration) -> String {
-        self.stdout.recv_timeout(within).unwrap_or_else(|_| {
+        let stdout = self.stdout.get_mut().unwrap_or_else(PoisonError::into_inner);
+        stdout.recv_timeout(within).unwrap_or_else(|_| {
             panic!("{} printed no line within {within:?}; its log:\n{}", self.name, self.stderr.text())
         })
     }

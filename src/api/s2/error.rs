@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
+use super::position::{StreamPosition, TailResponse};
 use super::respond;
-use super::wire::{StreamPosition, TailResponse};
 use crate::api::body::BodyError;
 use crate::service;
 

@@ -10,6 +10,7 @@ mod extract;
 mod headers;
 mod locations;
 mod metrics;
+mod position;
 mod proto;
 mod read_params;
 mod records;

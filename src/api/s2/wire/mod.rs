@@ -10,12 +10,12 @@ pub(super) mod resources;
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::{Deserialize as DeriveDeserialize, Serialize};
 
 use super::error::{Code, Error, Result};
-use crate::types::record;
+pub(crate) use super::position::{StreamPosition, TailResponse};
 
 /// How bytes are written as JSON strings: `s2-format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,25 +36,6 @@ impl Format {
             _ => None,
         }
     }
-}
-
-/// A place in a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, DeriveDeserialize)]
-pub(crate) struct StreamPosition {
-    seq_num: u64,
-    timestamp: u64,
-}
-
-impl From<record::StreamPosition> for StreamPosition {
-    fn from(record::StreamPosition { seq_num, timestamp }: record::StreamPosition) -> Self {
-        Self { seq_num, timestamp }
-    }
-}
-
-/// The answer to a check-tail, and the body of a 416.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct TailResponse {
-    pub(crate) tail: StreamPosition,
 }
 
 /// A value that must be written as a JSON object: a derived struct alone would also take an array of its

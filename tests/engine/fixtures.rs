@@ -1,0 +1,208 @@
+//! A frozen example of every stored format: what an older Leat wrote is read for ever.
+//!
+//! A change of format adds a file, never edits one. `LEAT_WRITE_FIXTURES=1` writes the ones that are missing.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use leat::storage::chunk::{ChunkWriter, Footer, decode_block, open_block};
+use leat::storage::head::{Head, State};
+use leat::storage::index::{Page, Ref, Target};
+use leat::storage::key::{DataClass, Incarnation, ObjectId, StreamKind};
+use leat::storage::manifest::{Identity, LogState, Manifest};
+use leat::storage::meta::{BasinRecord, DueMarker, StoreRecord};
+use leat::storage::record::RunWriter;
+use leat::storage::tail::{InlineCommit, Tail};
+use leat::types::config::{
+    BasinConfig, RetentionPolicy, StorageClass, StreamConfig, StreamConfigLayer, Timestamping,
+    TimestampingMode,
+};
+use leat::types::record::{FencingToken, Header};
+
+use crate::world::{basin, name};
+
+const LIFE: [u8; 16] = *b"life-of-a-stream";
+const BASIN_LIFE: [u8; 16] = *b"life-of-a-basin!";
+
+fn life(bytes: [u8; 16]) -> Incarnation {
+    Incarnation::from_slice(&bytes).expect("16 bytes")
+}
+
+/// The frozen bytes.
+#[allow(clippy::disallowed_methods, reason = "writes fixtures only when told to")]
+fn frozen(file: &str, current: &Bytes) -> Bytes {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(file);
+    if std::env::var("LEAT_WRITE_FIXTURES").is_ok() && !path.exists() {
+        std::fs::write(&path, current).expect("written");
+    }
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).into()
+}
+
+fn identity() -> Identity {
+    Identity { kind: StreamKind::S2, basin: life(BASIN_LIFE), name: name("orders/é/42") }
+}
+
+fn headers() -> Vec<Header> {
+    vec![
+        Header { name: "type".into(), value: "created".into() },
+        Header { name: "".into(), value: "".into() },
+    ]
+}
+
+fn refs() -> Vec<Ref> {
+    let one = |n: u8, target| Ref {
+        id: ObjectId::from_slice(&[n; 16]).expect("16 bytes"),
+        target,
+        base_seq: 100 + u64::from(n) * 10,
+        count: 10,
+        timestamp_floor: 1_000 + u64::from(n),
+        last_timestamp: 2_000 + u64::from(n),
+        first_arrival_ms: 3_000 + u64::from(n),
+        last_arrival_ms: 4_000 + u64::from(n),
+        metered_bytes: 555,
+    };
+    let chunk = |class| Target::Chunk { class, first: 3, footer_at: 70_000, bytes: 70_100 };
+    vec![one(0, chunk(DataClass::Days4)), one(1, chunk(DataClass::Infinite))]
+}
+
+fn manifest() -> Manifest {
+    let mut run = RunWriter::default();
+    run.push(7_000, &headers(), &"body".into());
+    run.push(7_001, &[], &"".into());
+    let commit = InlineCommit {
+        arrival_ms: 8_000,
+        last_timestamp: 7_001,
+        count: 2,
+        metered_bytes: 39,
+        run: run.finish(),
+    };
+    Manifest {
+        head: Head::first(life(LIFE), State::Live),
+        hash: identity().hash(),
+        identity: Some(identity()),
+        created_at_ms: 1_800_000_000_000,
+        creation_digest: Some([5; 16]),
+        config: StreamConfig {
+            storage_class: StorageClass::Express,
+            retention_policy: RetentionPolicy::Age(86_400),
+            timestamping: Timestamping { mode: TimestampingMode::ClientRequire, uncapped: true },
+            delete_on_empty_min_age_secs: 60,
+        },
+        log: LogState {
+            next_seq_num: 122,
+            last_timestamp: 7_001,
+            last_arrival_ms: 8_000,
+            trim_point: 101,
+            fencing_token: FencingToken::new("token".to_owned()).expect("short"),
+        },
+        tail: Tail(vec![commit]),
+        levels: vec![refs()],
+        inbox_epoch: 3,
+        collection_epoch: 4,
+        classes_used: 9,
+        due: "due/0000500000/aa/x".to_owned(),
+    }
+}
+
+/// The frozen document with the ids that are fresh in every version made equal.
+fn with_head_of(mut wanted: Manifest, read: &Manifest) -> Manifest {
+    wanted.head = read.head.clone();
+    wanted
+}
+
+#[test]
+fn a_manifest_of_format_1_is_read() {
+    let bytes = frozen("manifest-1.bin", &manifest().encode());
+    let read = Manifest::decode(&bytes, &identity()).expect("readable");
+    assert_eq!(read, with_head_of(manifest(), &read));
+    assert_eq!((read.head.version, read.head.state, read.head.min_writer), (1, State::Live, 1));
+    assert_eq!(read.encode(), bytes, "and written as it was");
+}
+
+#[test]
+fn a_tombstone_of_format_1_is_read() {
+    let wanted = manifest().tombstone("due/0000500001/aa/y".to_owned());
+    let bytes = frozen("tombstone-1.bin", &wanted.encode());
+    assert!(bytes.len() < 512, "{} bytes", bytes.len());
+    let read = Manifest::decode(&bytes, &identity()).expect("readable");
+    assert_eq!(read, with_head_of(wanted, &read));
+    assert_eq!((read.head.version, read.head.state), (2, State::Tombstone));
+}
+
+#[test]
+fn a_basin_record_of_format_1_is_read() {
+    let wanted = BasinRecord {
+        head: Head::first(life(BASIN_LIFE), State::Live),
+        name: basin(),
+        created_at_ms: 1_800_000_000_000,
+        deleted_at_ms: Some(1_800_000_000_001),
+        creation_digest: Some([6; 16]),
+        config: BasinConfig {
+            default_stream_config: StreamConfigLayer {
+                storage_class: Some(StorageClass::Express),
+                retention_policy: Some(RetentionPolicy::Infinite),
+                timestamping_mode: Some(TimestampingMode::Arrival),
+                timestamping_uncapped: Some(false),
+                delete_on_empty_min_age_secs: Some(0),
+            },
+            create_stream_on_append: true,
+            create_stream_on_read: false,
+        },
+    };
+    let bytes = frozen("basin-1.bin", &wanted.encode());
+    let read = BasinRecord::decode(&bytes, &basin()).expect("readable");
+    assert_eq!(read, BasinRecord { head: read.head.clone(), ..wanted });
+    assert_eq!(read.encode(), bytes);
+}
+
+#[test]
+fn a_chunk_of_format_1_is_read() {
+    let mut writer = ChunkWriter::new(life(LIFE));
+    writer.begin_commit(5_000);
+    writer.push(10, &headers(), &vec![b'x'; 70_000].into());
+    writer.push(11, &[], &"two".into());
+    writer.begin_commit(6_000);
+    writer.push(11, &[], &"three".into());
+    let encoded = writer.finish();
+    let bytes = frozen("chunk-1.bin", &encoded.bytes);
+    assert_eq!(bytes, encoded.bytes, "and written as it was");
+    let at = encoded.footer_at as usize;
+    let footer = Footer::decode(&bytes.slice(at..), life(LIFE)).expect("readable");
+    assert_eq!(footer.commits, [(0, 5_000), (2, 6_000)]);
+    let mut bodies = Vec::new();
+    for (_, block) in footer.blocks_of(0..3) {
+        let run =
+            open_block(&bytes.slice(block.at as usize..(block.at + block.len) as usize)).expect("whole");
+        bodies.extend(
+            decode_block(&run, block).expect("whole").into_iter().map(|r| (r.timestamp, r.body.len())),
+        );
+    }
+    assert_eq!(bodies, [(10, 70_000), (11, 3), (11, 5)]);
+}
+
+#[test]
+fn an_index_page_of_format_1_is_read() {
+    let wanted = Page { incarnation: life(LIFE), level: 0, refs: refs() };
+    let bytes = frozen("page-1.bin", &wanted.encode());
+    assert_eq!(Page::decode(&bytes, life(LIFE)), Ok(wanted));
+    let over = Ref::over(ObjectId::from_slice(&[9; 16]).expect("16 bytes"), 0, &refs()).expect("not empty");
+    let upper = Page { incarnation: life(LIFE), level: 1, refs: vec![over] };
+    let bytes = frozen("page-of-pages-1.bin", &upper.encode());
+    assert_eq!(Page::decode(&bytes, life(LIFE)), Ok(upper));
+}
+
+#[test]
+fn small_documents_of_format_1_are_read() {
+    let stream = DueMarker::Stream {
+        kind: StreamKind::S2,
+        basin: life(BASIN_LIFE),
+        name: name("orders/é/42"),
+        incarnation: life(LIFE),
+    };
+    let gone = DueMarker::Basin { name: basin(), incarnation: life(BASIN_LIFE) };
+    for (file, wanted) in [("due-stream-1.bin", stream), ("due-basin-1.bin", gone)] {
+        assert_eq!(DueMarker::decode(&frozen(file, &wanted.encode())), Ok(wanted));
+    }
+    let store = StoreRecord { id: life(LIFE), created_at_ms: 1_800_000_000_000 };
+    assert_eq!(StoreRecord::decode(&frozen("store-1.bin", &store.encode())), Ok(store));
+}
