@@ -15,7 +15,7 @@ use crate::types::limits::REQUEST_BODY_BYTES_MAX;
 
 /// What is read and thrown away beyond the limit, so that an ordinary client, which sends its whole body
 /// before it looks for an answer, sees the refusal rather than a reset connection.
-const DISCARDED_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub(super) const DISCARDED_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Largest window of a zstd frame, log2: the 8 MiB that RFC 9659 allows in HTTP.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;

@@ -1,9 +1,11 @@
 //! HTTP in, HTTP out: the router of every door, health, metrics, CORS, draining.
 //!
 //! The same router is served over a socket and under Lambda. From the outside in, a request passes the
-//! observer (`observe`: request id, span, log line, metrics, panics), CORS, the drain gate, and its handler.
+//! observer (`observe`: request id, span, log line, metrics, panics), the discarding of unread bodies
+//! (`leftover`), CORS, the drain gate, and its handler.
 
 mod body;
+mod leftover;
 mod observe;
 mod s2;
 mod uri;
@@ -13,10 +15,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::{HeaderName, Method, StatusCode, header};
+use http::{Method, StatusCode, header};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
@@ -82,6 +84,7 @@ pub fn router(service: Service, options: ApiOptions) -> Router {
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn_with_state(api.clone(), drain_gate))
         .layer(cors())
+        .layer(from_fn(leftover::discard))
         .layer(from_fn_with_state(api.clone(), observe::observe))
         .with_state(api)
 }
@@ -93,11 +96,7 @@ fn cors() -> CorsLayer {
         .allow_origin(Any)
         .allow_methods(Any)
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([
-            s2::respond::PROVISION_RESULT,
-            observe::REQUEST_ID,
-            HeaderName::from_static("retry-after-ms"),
-        ])
+        .expose_headers([s2::respond::PROVISION_RESULT, observe::REQUEST_ID, s2::respond::RETRY_AFTER_MS])
         .max_age(CORS_AGE_MAX)
 }
 

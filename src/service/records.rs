@@ -90,6 +90,18 @@ impl ReadSession {
         None
     }
 
+    /// The first batch, waited for if the session may; empty if it ends before. Dropping the future loses nothing.
+    pub async fn first_batch(&mut self) -> Result<ReadBatch> {
+        loop {
+            match self.next().await {
+                Some(Ok(ReadEvent::Batch(batch))) => return Ok(batch),
+                Some(Ok(ReadEvent::Heartbeat(_))) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Ok(ReadBatch::default()),
+            }
+        }
+    }
+
     async fn step(&mut self) -> Result<Option<ReadEvent>> {
         let tail = self.snapshot.doc.tail_position();
         if self.limits.is_zero() {
@@ -211,15 +223,7 @@ impl Service {
 
     /// One batch of at most 1,000 records and 1 MiB metered; waits at the tail if the request may.
     pub async fn read(&self, target: &StreamRef, request: ReadRequest) -> Result<ReadBatch> {
-        let mut session = self.read_session(target, request).await?;
-        loop {
-            match session.next().await {
-                Some(Ok(ReadEvent::Batch(batch))) => return Ok(batch),
-                Some(Ok(ReadEvent::Heartbeat(_))) => {}
-                Some(Err(error)) => return Err(error),
-                None => return Ok(ReadBatch::default()),
-            }
-        }
+        self.read_session(target, request).await?.first_batch().await
     }
 
     /// Opens a session: errors of the start come at once, the records from [`ReadSession::next`].

@@ -133,6 +133,14 @@ impl Record {
     }
 }
 
+/// Checks how many records a batch holds; a reader of a wire format asks before it unpacks them all.
+pub fn check_record_count(count: usize) -> Result<(), InvalidBatch> {
+    if (1..=BATCH_RECORDS_MAX).contains(&count) {
+        return Ok(());
+    }
+    Err(InvalidBatch(format!("a batch must hold 1 to {BATCH_RECORDS_MAX} records, got {count}")))
+}
+
 /// A checked batch with its conditions: it is committed whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendInput {
@@ -151,12 +159,7 @@ impl AppendInput {
         match_seq_num: Option<u64>,
         fencing_token: Option<FencingToken>,
     ) -> Result<Self, InvalidBatch> {
-        if records.is_empty() || records.len() > BATCH_RECORDS_MAX {
-            return Err(InvalidBatch(format!(
-                "a batch must hold 1 to {BATCH_RECORDS_MAX} records, got {}",
-                records.len()
-            )));
-        }
+        check_record_count(records.len())?;
         let mut metered_bytes = 0;
         for (index, record) in records.iter().enumerate() {
             let metered = record.metered_bytes();
@@ -280,13 +283,10 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Whether the read may wait at the tail for records to come.
+    /// Whether the read may begin at the tail: it waits there, or it has no bound to reach and ends in order.
     #[must_use]
     pub fn may_follow(&self) -> bool {
-        match self.wait_secs {
-            Some(secs) => secs > 0,
-            None => self.limits.is_unbounded(),
-        }
+        self.limits.is_unbounded() || self.wait_secs.is_some_and(|secs| secs > 0)
     }
 }
 

@@ -92,6 +92,11 @@ impl Server {
         self.process.stderr.text()
     }
 
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Ends it as a power cut would.
     pub fn kill_9(&mut self) {
         self.process.kill_9();

@@ -4,13 +4,16 @@
 //! only where that is certain. Bodies are JSON whatever the client asked for.
 
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::position::{StreamPosition, TailResponse};
 use super::respond;
 use crate::api::body::BodyError;
 use crate::service;
+
+/// What clients are told to wait where nothing was done: a queue has moved on, or a proxy has learnt who drains.
+const RETRY_AFTER_MS: HeaderValue = HeaderValue::from_static("200");
 
 /// The result of a handler.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -212,7 +215,11 @@ impl From<service::Error> for Error {
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        respond::json_bytes(self.status(), self.body())
+        let mut response = respond::json_bytes(self.status(), self.body());
+        if let Self::Coded(Code::RateLimited | Code::ServerDraining, _) = self {
+            response.headers_mut().insert(respond::RETRY_AFTER_MS, RETRY_AFTER_MS);
+        }
+        response
     }
 }
 
@@ -250,6 +257,16 @@ mod tests {
             assert_eq!(error.status().as_u16(), status, "{name}");
             let body = String::from_utf8(error.body()).unwrap();
             assert_eq!(body, format!(r#"{{"code":"{name}","message":"why \"so\""}}"#));
+        }
+    }
+
+    #[test]
+    fn only_refusals_that_will_pass_say_when_to_come_back() {
+        for (code, expected) in
+            [(Code::RateLimited, true), (Code::ServerDraining, true), (Code::Storage, false)]
+        {
+            let response = Error::new(code, "why").into_response();
+            assert_eq!(response.headers().contains_key("retry-after-ms"), expected, "{code:?}");
         }
     }
 

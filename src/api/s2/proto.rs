@@ -3,7 +3,8 @@
 //! Pure. Presence matters for the optional fields: `match_seq_num = 0` and `fencing_token = ""` are meant.
 
 use bytes::Bytes;
-use prost::Message;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
+use prost::{DecodeError, Message};
 
 use super::error::{Code, Error, Result};
 use crate::types::record;
@@ -75,9 +76,26 @@ struct ReadBatch {
     tail: Option<StreamPosition>,
 }
 
+/// Field number of the records in an [`AppendInput`].
+const RECORDS_TAG: u32 = 1;
+
 /// Reads the body of an append.
 pub(super) fn decode_append(body: Bytes) -> Result<record::AppendInput> {
-    AppendInput::decode(body).map_err(|e| Error::new(Code::BadProto, format!("AppendInput: {e}")))?.try_into()
+    let malformed = |e| Error::new(Code::BadProto, format!("AppendInput: {e}"));
+    let count = count_records(&body).map_err(malformed)?;
+    record::check_record_count(count).map_err(|record::InvalidBatch(why)| Error::invalid(why))?;
+    AppendInput::decode(body).map_err(malformed)?.try_into()
+}
+
+/// Counts the records of an [`AppendInput`] without unpacking them: 2 MiB of empty ones would fill a hundred MiB.
+fn count_records(mut input: &[u8]) -> std::result::Result<usize, DecodeError> {
+    let mut count = 0;
+    while !input.is_empty() {
+        let (tag, wire_type) = decode_key(&mut input)?;
+        count += usize::from(tag == RECORDS_TAG);
+        skip_field(wire_type, tag, &mut input, DecodeContext::default())?;
+    }
+    Ok(count)
 }
 
 /// Writes the answer to an append.

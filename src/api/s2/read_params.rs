@@ -133,6 +133,11 @@ mod tests {
         assert!(request.limits.is_unbounded() && request.may_follow());
         let request = params("count=5000&wait=4294967295").session(None).unwrap();
         assert_eq!((request.limits.count, request.wait_secs), (Some(5000), Some(u32::MAX)));
+        for (query, may_follow) in
+            [("wait=0", true), ("count=1", false), ("count=1&wait=0", false), ("until=1&wait=1", true)]
+        {
+            assert_eq!(params(query).session(None).unwrap().may_follow(), may_follow, "{query}");
+        }
     }
 
     #[test]

@@ -12,10 +12,11 @@ use super::read_params::ReadParams;
 use super::wire::TailResponse;
 use super::wire::records::{AppendAck, ReadBatch, append_input};
 use super::{proto, respond, sse};
-use crate::api::Api;
+use crate::api::{Api, drained};
 use crate::service::records::StreamRef;
 use crate::types::config::StreamConfigLayer;
 use crate::types::name::{BasinName, StreamName};
+use crate::types::record::{self, ReadRequest};
 
 /// `GET /v1/streams/{stream}/records/tail`
 pub(super) async fn check_tail(
@@ -74,14 +75,29 @@ pub(super) async fn read(
             Ok(sse::respond(&api, session, format, resumed))
         }
         AnswerKind::Proto => {
-            let batch = api.service.read(&stream, params.unary()?).await?;
+            let batch = read_once(&api, &stream, params.unary()?).await?;
             Ok(respond::proto(proto::encode_batch(batch)))
         }
         AnswerKind::Json => {
             let format = headers::format(&headers)?;
-            let batch = api.service.read(&stream, params.unary()?).await?;
+            let batch = read_once(&api, &stream, params.unary()?).await?;
             Ok(respond::json(StatusCode::OK, &ReadBatch { format, batch: &batch }))
         }
+    }
+}
+
+/// A read that is answered once; one that waits for records is sent elsewhere when the server drains.
+async fn read_once(api: &Api, stream: &StreamRef, request: ReadRequest) -> Result<record::ReadBatch> {
+    let may_wait = request.wait_secs.is_some_and(|secs| secs > 0);
+    let mut session = api.service.read_session(stream, request).await?;
+    if !may_wait {
+        return Ok(session.first_batch().await?);
+    }
+    let mut draining = api.options.draining.clone();
+    tokio::select! {
+        biased;
+        batch = session.first_batch() => Ok(batch?),
+        () = drained(&mut draining) => Err(Error::draining()),
     }
 }
 

@@ -11,6 +11,9 @@ use crate::types::stream::Provision;
 /// What a create or an ensure did; some clients fail without it.
 pub(crate) const PROVISION_RESULT: HeaderName = HeaderName::from_static("s2-provision-result");
 
+/// How long to wait before a refused request is sent again, in milliseconds.
+pub(crate) const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
 /// Writes JSON.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).expect("wire types have text keys only and cannot fail to serialize")

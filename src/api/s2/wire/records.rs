@@ -3,25 +3,68 @@
 //! Pure. Answers are written straight from the records, without a tree of values in between.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
 use base64::Engine;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde::ser::{SerializeSeq, SerializeStruct};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::super::error::{Code, Error, Result};
 use super::{Format, Object, StreamPosition, parse};
+use crate::types::limits::BATCH_RECORDS_MAX;
 use crate::types::record;
 
 /// The body of an append.
 #[derive(Debug, Deserialize)]
 struct AppendInput<'a> {
     #[serde(borrow)]
-    records: Vec<Object<AppendRecord<'a>>>,
+    records: GivenRecords<'a>,
     match_seq_num: Option<u64>,
     fencing_token: Option<String>,
+}
+
+/// The records of an append. More than a batch may hold are counted and not kept: 2 MiB of `{},` would fill
+/// a hundred times that.
+#[derive(Debug)]
+struct GivenRecords<'a> {
+    kept: Vec<AppendRecord<'a>>,
+    count: usize,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for GivenRecords<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct ListVisitor<'a>(PhantomData<&'a ()>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for ListVisitor<'a> {
+            type Value = GivenRecords<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of records")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Self::Value, A::Error> {
+                let mut kept = Vec::new();
+                while kept.len() < BATCH_RECORDS_MAX {
+                    let Some(Object(record)) = list.next_element()? else {
+                        return Ok(GivenRecords { count: kept.len(), kept });
+                    };
+                    kept.push(record);
+                }
+                let mut count = kept.len();
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(GivenRecords { kept, count })
+            }
+        }
+
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,10 +117,12 @@ pub(crate) fn append_input(json: &[u8], format: Format) -> Result<record::Append
         .map(record::FencingToken::new)
         .transpose()
         .map_err(|record::InvalidBatch(why)| Error::new(Code::BadJson, format!("`fencing_token`: {why}")))?;
+    record::check_record_count(records.count).map_err(|record::InvalidBatch(why)| Error::invalid(why))?;
     let records = records
+        .kept
         .into_iter()
         .enumerate()
-        .map(|(index, Object(record))| record.decode(format, index))
+        .map(|(index, record)| record.decode(format, index))
         .collect::<Result<_>>()?;
     record::AppendInput::new(records, match_seq_num, fencing_token)
         .map_err(|record::InvalidBatch(why)| Error::invalid(why))

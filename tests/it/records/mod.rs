@@ -1,0 +1,6 @@
+//! Records of a stream.
+
+mod append;
+mod auto_create;
+mod read;
+mod sse;
