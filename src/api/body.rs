@@ -2,7 +2,6 @@
 //!
 //! A handler sees a body only once it is complete, so a request cut short by its client stores nothing.
 
-use std::io::Read;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,15 +9,13 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 
+use super::compression::{self, Coding, InflateError};
 use super::uri::echo;
 use crate::types::limits::REQUEST_BODY_BYTES_MAX;
 
 /// What is read and thrown away beyond the limit, so that an ordinary client, which sends its whole body
 /// before it looks for an answer, sees the refusal rather than a reset connection.
 pub(super) const DISCARDED_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// Largest window of a zstd frame, log2: the 8 MiB that RFC 9659 allows in HTTP.
-const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// Why a body could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,13 +51,6 @@ pub(super) struct BodyTimeouts {
     pub(super) total: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
-    Identity,
-    Gzip,
-    Zstd,
-}
-
 /// Collects a body and decompresses it.
 pub(super) async fn read(
     headers: &HeaderMap,
@@ -71,27 +61,21 @@ pub(super) async fn read(
     let sent = tokio::time::timeout(timeouts.total, collect(body, timeouts.idle))
         .await
         .map_err(|_elapsed| BodyError::TimedOut)??;
-    match coding {
-        _ if sent.is_empty() => Ok(sent),
-        Coding::Identity => Ok(sent),
-        Coding::Gzip => inflate("gzip", flate2::read::MultiGzDecoder::new(&*sent)),
-        Coding::Zstd => {
-            let corrupt = |e: std::io::Error| BodyError::Corrupt { coding: "zstd", why: e.to_string() };
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(&*sent).map_err(corrupt)?;
-            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(corrupt)?;
-            inflate("zstd", decoder)
-        }
-    }
+    let Some(coding) = coding.filter(|_| !sent.is_empty()) else { return Ok(sent) };
+    compression::inflate(coding, &sent, REQUEST_BODY_BYTES_MAX).map_err(|error| match error {
+        InflateError::TooLarge(_) => BodyError::TooLarge,
+        InflateError::Corrupt { coding, why } => BodyError::Corrupt { coding, why },
+    })
 }
 
-fn coding(headers: &HeaderMap) -> Result<Coding, BodyError> {
-    let mut found = Coding::Identity;
+fn coding(headers: &HeaderMap) -> Result<Option<Coding>, BodyError> {
+    let mut found = None;
     for (index, value) in headers.get_all(header::CONTENT_ENCODING).iter().enumerate() {
         let text = String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase();
         let known = match text.as_str() {
-            "" | "identity" => Some(Coding::Identity),
-            "gzip" | "x-gzip" => Some(Coding::Gzip),
-            "zstd" => Some(Coding::Zstd),
+            "" | "identity" => Some(None),
+            "gzip" | "x-gzip" => Some(Some(Coding::Gzip)),
+            "zstd" => Some(Some(Coding::Zstd)),
             _ => None,
         };
         found = known
@@ -117,16 +101,6 @@ async fn collect(mut body: Body, idle: Duration) -> Result<Bytes, BodyError> {
         }
     }
     if seen > REQUEST_BODY_BYTES_MAX { Err(BodyError::TooLarge) } else { Ok(collected.freeze()) }
-}
-
-/// Decompresses up to one byte more than the limit: a bomb is told from a body without unpacking it.
-fn inflate(coding: &'static str, decoder: impl Read) -> Result<Bytes, BodyError> {
-    let mut plain = Vec::new();
-    decoder
-        .take(REQUEST_BODY_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut plain)
-        .map_err(|e| BodyError::Corrupt { coding, why: e.to_string() })?;
-    if plain.len() > REQUEST_BODY_BYTES_MAX { Err(BodyError::TooLarge) } else { Ok(plain.into()) }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! (`leftover`), CORS, the drain gate, and its handler.
 
 mod body;
+mod compression;
 mod leftover;
 mod observe;
 mod s2;
@@ -20,7 +21,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{Method, StatusCode, header};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
 use crate::service::Service;
@@ -45,6 +46,10 @@ pub struct ApiOptions {
     pub body_idle_timeout: Duration,
     /// Longest time for a request's body in all.
     pub body_total_timeout: Duration,
+    /// Bytes of inputs that all append sessions together may have in flight.
+    pub session_bytes_max: usize,
+    /// What the one location of this store is called.
+    pub location: String,
 }
 
 impl Default for ApiOptions {
@@ -55,6 +60,8 @@ impl Default for ApiOptions {
             clock: Clock::system(),
             body_idle_timeout: Duration::from_secs(15),
             body_total_timeout: Duration::from_secs(60),
+            session_bytes_max: 64 * 1024 * 1024,
+            location: "local".to_owned(),
         }
     }
 }
@@ -71,11 +78,18 @@ struct Api {
     service: Service,
     options: Arc<ApiOptions>,
     request_ids: Arc<observe::RequestIds>,
+    /// Bytes of inputs that all append sessions together may have in flight.
+    session_budget: Arc<Semaphore>,
 }
 
 /// Every route of the product.
 pub fn router(service: Service, options: ApiOptions) -> Router {
-    let api = Api { service, options: Arc::new(options), request_ids: Arc::default() };
+    let api = Api {
+        service,
+        session_budget: Arc::new(Semaphore::new(options.session_bytes_max)),
+        options: Arc::new(options),
+        request_ids: Arc::default(),
+    };
     s2::routes()
         .route("/health", get(health))
         .route("/ping", get(ping))

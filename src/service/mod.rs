@@ -71,6 +71,12 @@ impl Service {
         self.tasks.wait().await;
     }
 
+    /// What an unset storage class means.
+    #[must_use]
+    pub fn default_storage_class(&self) -> StorageClass {
+        self.default_storage_class
+    }
+
     fn store(&self) -> &dyn Store {
         &**self.engine.store()
     }

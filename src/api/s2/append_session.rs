@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tracing::{Instrument, Span};
 
-use super::error::{Code, Error, Result};
+use super::error::{Code, Error};
 use super::{frame, proto, respond};
 use crate::api::compression::Coding;
 use crate::api::{Api, drained, panicked};
@@ -54,7 +54,7 @@ pub(super) fn respond(api: &Api, session: AppendSession, body: Body, coding: Opt
         span: Span::current(),
         is_over: false,
     };
-    respond::session(Body::from_stream(exchange.into_stream()))
+    respond::stream(respond::SESSION, Body::from_stream(exchange.into_stream()))
 }
 
 /// How a session ends, once the acks of what came before are sent.

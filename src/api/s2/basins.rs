@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::error::Result;
 use super::extract::{self, BasinInPath, Json, OptionalJson, Query, Token};
-use super::respond;
+use super::{locations, respond};
 use super::wire::config::{BasinConfig, BasinReconfiguration};
 use super::wire::resources::{BasinInfo, CreateBasin, EnsureBasin, ListBasins};
 use crate::api::Api;
@@ -14,7 +14,7 @@ use crate::api::Api;
 /// `GET /v1/basins`
 pub(super) async fn list(State(api): State<Api>, Query(query): Query) -> Result<Response> {
     let page = api.service.list_basins(extract::basin_list(&query)?).await?;
-    Ok(respond::json(StatusCode::OK, &ListBasins::from(page)))
+    Ok(respond::json(StatusCode::OK, &ListBasins::new(page, &api.options.location)))
 }
 
 /// `POST /v1/basins`: 201 also for a repeat of the same call.
@@ -23,9 +23,10 @@ pub(super) async fn create(
     Token(token): Token,
     Json(body): Json<CreateBasin>,
 ) -> Result<Response> {
+    body.location().map_or(Ok(()), |location| locations::check(&api, location))?;
     let (name, config) = body.try_into()?;
     let (info, result) = api.service.create_basin(&name, config, token.as_ref()).await?;
-    Ok(respond::provisioned(StatusCode::CREATED, result, &BasinInfo::from(info)))
+    Ok(respond::provisioned(StatusCode::CREATED, result, &BasinInfo::new(info, &api.options.location)))
 }
 
 /// `GET /v1/basins/{basin}`
@@ -40,8 +41,9 @@ pub(super) async fn ensure(
     BasinInPath(name): BasinInPath,
     OptionalJson(body): OptionalJson<EnsureBasin>,
 ) -> Result<Response> {
+    body.location().map_or(Ok(()), |location| locations::check(&api, location))?;
     let (info, result) = api.service.ensure_basin(&name, body.try_into()?).await?;
-    Ok(respond::provisioned(respond::ensure_status(result), result, &BasinInfo::from(info)))
+    Ok(respond::provisioned(respond::ensure_status(result), result, &BasinInfo::new(info, &api.options.location)))
 }
 
 /// `PATCH /v1/basins/{basin}`

@@ -31,6 +31,8 @@ pub(crate) enum Code {
     BadJson,
     /// The protobuf body is malformed.
     BadProto,
+    /// A frame of a session is malformed.
+    BadFrame,
     /// No such basin.
     BasinNotFound,
     /// No such stream.
@@ -72,6 +74,7 @@ impl Code {
             Self::BadQuery => "bad_query",
             Self::BadJson => "bad_json",
             Self::BadProto => "bad_proto",
+            Self::BadFrame => "bad_frame",
             Self::BasinNotFound => "basin_not_found",
             Self::StreamNotFound => "stream_not_found",
             Self::NotFound => "not_found",
@@ -93,7 +96,8 @@ impl Code {
     /// The only status this code comes with: a client that sees another does not retry.
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::BadHeader | Self::BadPath | Self::BadQuery | Self::BadJson | Self::BadProto => {
+            Self::BadHeader | Self::BadPath | Self::BadQuery | Self::BadJson | Self::BadProto
+            | Self::BadFrame => {
                 StatusCode::BAD_REQUEST
             }
             Self::BasinNotFound | Self::StreamNotFound | Self::NotFound => StatusCode::NOT_FOUND,

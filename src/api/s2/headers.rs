@@ -8,6 +8,7 @@ use super::error::{Code, Error, Result};
 use super::wire::config::StreamConfig;
 use super::wire::events::EventId;
 use super::wire::{self, Format};
+use crate::api::compression::Coding;
 use crate::api::uri::echo;
 use crate::types::config::StreamConfigLayer;
 use crate::types::name::{BasinName, InvalidName, RequestToken};
@@ -162,6 +163,15 @@ fn is_refused(range: &[u8]) -> bool {
         .skip(1)
         .filter_map(|parameter| parameter.trim().strip_prefix("q="))
         .any(|quality| quality.parse::<f32>() == Ok(0.0))
+}
+
+/// How the frames of a session's answer are compressed: zstd if the client takes it, else gzip.
+pub(super) fn session_coding(headers: &HeaderMap) -> Option<Coding> {
+    let mut takes = Vec::new();
+    for value in headers.get_all(header::ACCEPT_ENCODING) {
+        takes.extend(value.as_bytes().split(|b| *b == b',').filter(|range| !is_refused(range)).map(essence));
+    }
+    [Coding::Zstd, Coding::Gzip].into_iter().find(|coding| takes.iter().any(|name| name == coding.as_str()))
 }
 
 /// The kind of answer: the first usable type in `accept`, else JSON.

@@ -4,10 +4,13 @@
 //! what the parameters say together, body, and only then the service is called.
 
 mod access_tokens;
+mod append_session;
 mod basins;
 pub(super) mod error;
 mod extract;
+mod frame;
 mod headers;
+mod live;
 mod locations;
 mod metrics;
 mod position;
@@ -15,7 +18,6 @@ mod proto;
 mod read_params;
 mod records;
 pub(super) mod respond;
-mod sse;
 mod streams;
 mod wire;
 
@@ -34,8 +36,8 @@ pub(super) fn routes() -> Router<Api> {
         )
         .route("/v1/access-tokens", get(access_tokens::unavailable).post(access_tokens::unavailable))
         .route("/v1/access-tokens/{id}", delete(access_tokens::unavailable))
-        .route("/v1/locations", get(locations::unavailable))
-        .route("/v1/locations/default", get(locations::unavailable).put(locations::unavailable))
+        .route("/v1/locations", get(locations::list))
+        .route("/v1/locations/default", get(locations::default).put(locations::set_default))
         .route("/v1/metrics", get(metrics::unavailable))
         .route("/v1/metrics/{basin}", get(metrics::unavailable))
         .route("/v1/metrics/{basin}/{stream}", get(metrics::unavailable))

@@ -1,9 +1,9 @@
-//! Records of a stream: append, read once or over SSE, check the tail.
+//! Records of a stream: append and read, once or over a session, and check the tail.
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Version};
 
 use super::error::{Code, Error, Result};
 use super::extract::{BasinHeader, Query, StreamInPath, body_bytes};
@@ -11,7 +11,7 @@ use super::headers::{self, AnswerKind, BodyKind};
 use super::read_params::ReadParams;
 use super::wire::TailResponse;
 use super::wire::records::{AppendAck, ReadBatch, append_input};
-use super::{proto, respond, sse};
+use super::{append_session, live, proto, respond};
 use crate::api::{Api, drained};
 use crate::service::records::StreamRef;
 use crate::types::config::StreamConfigLayer;
@@ -34,12 +34,17 @@ pub(super) async fn append(
     State(api): State<Api>,
     BasinHeader(basin): BasinHeader,
     StreamInPath(name): StreamInPath,
+    version: Version,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
     let stream = stream_ref(basin, name, &headers)?;
     let input = match headers::body_kind(&headers) {
-        BodyKind::Session => return Err(sessions_unavailable()),
+        BodyKind::Session if version < Version::HTTP_2 => return Err(needs_full_duplex()),
+        BodyKind::Session => {
+            let session = api.service.append_session(&stream).await?;
+            return Ok(append_session::respond(&api, session, body, headers::session_coding(&headers)));
+        }
         BodyKind::Proto => proto::decode_append(body_bytes(&api, &headers, body, Code::BadProto).await?)?,
         BodyKind::Json => {
             let format = headers::format(&headers)?;
@@ -65,14 +70,15 @@ pub(super) async fn read(
     let stream = stream_ref(basin, name, &headers)?;
     let params = ReadParams::parse(&query)?;
     if headers::body_kind(&headers) == BodyKind::Session {
-        return Err(sessions_unavailable());
+        let session = api.service.read_session(&stream, params.session(None)?).await?;
+        return Ok(live::frames(&api, session, headers::session_coding(&headers)));
     }
     match headers::answer_kind(&headers) {
         AnswerKind::Events => {
             let format = headers::format(&headers)?;
             let resumed = headers::last_event_id(&headers)?;
             let session = api.service.read_session(&stream, params.session(resumed)?).await?;
-            Ok(sse::respond(&api, session, format, resumed))
+            Ok(live::events(&api, session, format, resumed))
         }
         AnswerKind::Proto => {
             let batch = read_once(&api, &stream, params.unary()?).await?;
@@ -106,10 +112,10 @@ fn stream_ref(basin: BasinName, name: StreamName, headers: &HeaderMap) -> Result
     Ok(StreamRef { basin, name, config: headers::stream_config(headers)? })
 }
 
-fn sessions_unavailable() -> Error {
+fn needs_full_duplex() -> Error {
     Error::new(
         Code::NotImplemented,
-        "sessions (`content-type: s2s/proto`) are not available yet; they come with the next release: \
-         use single appends, single reads, or `accept: text/event-stream`",
+        "an append session needs HTTP/2 from end to end, because acks come while the request is still being \
+         sent: connect with HTTP/2, or use single appends",
     )
 }

@@ -34,6 +34,19 @@ pub(super) fn proto(message: Vec<u8>) -> Response {
     with_type(StatusCode::OK, "application/protobuf", message)
 }
 
+/// The content type of a session.
+pub(super) const SESSION: &str = "s2s/proto";
+
+/// An answer whose body goes on: nothing between here and the client may keep or change it.
+pub(super) fn stream(content_type: &'static str, body: Body) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, body).into_response()
+}
+
 fn with_type(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response {
     let content_type = HeaderValue::from_static(content_type);
     (status, [(header::CONTENT_TYPE, content_type)], Bytes::from(body)).into_response()

@@ -37,27 +37,33 @@ fn bad_name(field: &str, InvalidName(why): &InvalidName) -> Error {
     Error::new(Code::BadJson, format!("`{field}`: {why}"))
 }
 
-fn refuse_location(location: Option<&str>) -> Result<()> {
-    match location {
-        None => Ok(()),
-        Some(_) => Err(Error::invalid("`location` must be absent or null: locations are not available yet")),
+impl CreateBasin {
+    /// Where the basin is to lie, if that is said.
+    pub(crate) fn location(&self) -> Option<&str> {
+        self.location.as_deref()
+    }
+}
+
+impl EnsureBasin {
+    /// Where the basin is to lie, if that is said.
+    pub(crate) fn location(&self) -> Option<&str> {
+        self.location.as_deref()
     }
 }
 
 impl TryFrom<CreateBasin> for (BasinName, config::BasinConfig) {
     type Error = Error;
 
-    fn try_from(CreateBasin { basin, config, location }: CreateBasin) -> Result<Self> {
+    fn try_from(CreateBasin { basin, config, location: _ }: CreateBasin) -> Result<Self> {
         let name = BasinName::try_from(basin.as_str()).map_err(|e| bad_name("basin", &e))?;
-        Ok((name, EnsureBasin { config, location }.try_into()?))
+        Ok((name, EnsureBasin { config, location: None }.try_into()?))
     }
 }
 
 impl TryFrom<EnsureBasin> for config::BasinConfig {
     type Error = Error;
 
-    fn try_from(EnsureBasin { config, location }: EnsureBasin) -> Result<Self> {
-        refuse_location(location.as_deref())?;
+    fn try_from(EnsureBasin { config, location: _ }: EnsureBasin) -> Result<Self> {
         let Object(config) = config.unwrap_or_default();
         config.try_into()
     }
@@ -77,17 +83,19 @@ impl TryFrom<CreateStream> for (StreamName, config::StreamConfigLayer) {
 #[derive(Debug, Serialize)]
 pub(crate) struct BasinInfo {
     name: String,
-    location: Option<String>,
+    location: String,
     created_at: String,
     deleted_at: Option<String>,
     state: &'static str,
 }
 
-impl From<stream::BasinInfo> for BasinInfo {
-    fn from(stream::BasinInfo { name, created_at_ms, deleted_at_ms }: stream::BasinInfo) -> Self {
+impl BasinInfo {
+    /// Shows a basin that lies in this location, as all here do.
+    pub(crate) fn new(info: stream::BasinInfo, location: &str) -> Self {
+        let stream::BasinInfo { name, created_at_ms, deleted_at_ms } = info;
         Self {
             name: name.as_str().to_owned(),
-            location: None,
+            location: location.to_owned(),
             created_at: rfc3339(created_at_ms),
             deleted_at: deleted_at_ms.map(rfc3339),
             // Deprecated by `deleted_at`, but older clients need it.
@@ -124,9 +132,33 @@ pub(crate) struct ListBasins {
     has_more: bool,
 }
 
-impl From<stream::Page<stream::BasinInfo>> for ListBasins {
-    fn from(stream::Page { items, has_more }: stream::Page<stream::BasinInfo>) -> Self {
-        Self { basins: items.into_iter().map(Into::into).collect(), has_more }
+impl ListBasins {
+    /// Shows basins that lie in this location, as all here do.
+    pub(crate) fn new(page: stream::Page<stream::BasinInfo>, location: &str) -> Self {
+        let stream::Page { items, has_more } = page;
+        Self { basins: items.into_iter().map(|info| BasinInfo::new(info, location)).collect(), has_more }
+    }
+}
+
+/// A location, shown.
+#[derive(Debug, Serialize)]
+pub(crate) struct LocationInfo<'a> {
+    name: &'a str,
+    is_private: bool,
+    storage_classes: [&'static str; 2],
+    default_storage_class: &'static str,
+}
+
+impl<'a> LocationInfo<'a> {
+    /// The one location there is.
+    pub(crate) fn new(name: &'a str, default: config::StorageClass) -> Self {
+        let storage_classes = [config::StorageClass::Standard, config::StorageClass::Express];
+        Self {
+            name,
+            is_private: false,
+            storage_classes: storage_classes.map(config::StorageClass::as_str),
+            default_storage_class: default.as_str(),
+        }
     }
 }
 
@@ -160,7 +192,6 @@ mod tests {
             ("{}", 400, "missing field `basin`"),
             (r#"{"basin":null}"#, 400, "`basin`"),
             (r#"{"basin":"short"}"#, 400, "`basin`: basin name must be 8 to 48"),
-            (r#"{"basin":"orders-eu","location":"aws:us-east-1"}"#, 422, "locations are not available"),
             (r#"{"basin":"orders-eu","config":[]}"#, 400, "`config`"),
             (r#"{"basin":"orders-eu","config":{"stream_cipher":"aegis-256"}}"#, 422, "encryption"),
         ] {
@@ -197,8 +228,8 @@ mod tests {
         };
         let page = stream::Page { items: vec![basin], has_more: true };
         assert_eq!(
-            serde_json::to_string(&ListBasins::from(page)).unwrap(),
-            r#"{"basins":[{"name":"orders-eu","location":null,"created_at":"1970-01-01T00:00:00Z","deleted_at":"1970-01-01T00:00:01Z","state":"deleting"}],"has_more":true}"#
+            serde_json::to_string(&ListBasins::new(page, "here")).unwrap(),
+            r#"{"basins":[{"name":"orders-eu","location":"here","created_at":"1970-01-01T00:00:00Z","deleted_at":"1970-01-01T00:00:01Z","state":"deleting"}],"has_more":true}"#
         );
         let stream = stream::StreamInfo { name: StreamName::try_from("a/b").unwrap(), created_at_ms: 0 };
         let page = stream::Page { items: vec![stream], has_more: false };

@@ -1,31 +1,43 @@
-//! A read session as server-sent events.
+//! A read session as a body that goes on: server-sent events, or frames of the s2s protocol.
 //!
-//! The stream never just stops: its end is `[DONE]`, which a client takes for a finished read, or an
-//! `error` event, after which it comes back and resumes.
+//! The body never just stops before the read is finished: a client takes its end (for events, `[DONE]`) for a
+//! finished read. Anything else is an `error` event or a terminal frame, after which it comes back and resumes.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 
 use axum::body::Body;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt, stream};
-use http::{HeaderName, HeaderValue, header};
 use tokio::sync::watch;
 use tracing::{Instrument, Span};
 
 use super::error::Error;
 use super::wire::Format;
 use super::wire::events::{EventId, EventWriter};
+use super::{frame, proto, respond};
+use crate::api::compression::Coding;
 use crate::api::{Api, drained, panicked};
 use crate::service;
 use crate::service::records::{ReadEvent, ReadSession};
+use crate::types::record::{ReadBatch, StreamPosition};
 use crate::types::time::Clock;
 
 type Events = Pin<Box<dyn Stream<Item = service::Result<ReadEvent>> + Send>>;
 
-/// The answer to a read over SSE.
-pub(super) fn respond(api: &Api, session: ReadSession, format: Format, resumed: Option<EventId>) -> Response {
+/// The answer to a read as server-sent events.
+pub(super) fn events(api: &Api, session: ReadSession, format: Format, resumed: Option<EventId>) -> Response {
+    let writer = Writer::Events(EventWriter::new(format, resumed));
+    respond::stream("text/event-stream", body(api, session, writer))
+}
+
+/// The answer to a read over a session, with its frames compressed or not.
+pub(super) fn frames(api: &Api, session: ReadSession, coding: Option<Coding>) -> Response {
+    respond::stream(respond::SESSION, body(api, session, Writer::Frames(coding)))
+}
+
+fn body(api: &Api, session: ReadSession, writer: Writer) -> Body {
     let events =
         stream::unfold(
             session,
@@ -33,18 +45,53 @@ pub(super) fn respond(api: &Api, session: ReadSession, format: Format, resumed: 
         );
     let frames = Frames {
         events: events.boxed(),
-        writer: EventWriter::new(format, resumed),
+        writer,
         draining: api.options.draining.clone(),
         clock: api.options.clock.clone(),
         span: Span::current(),
         phase: Phase::Running,
     };
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
-        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    (headers, Body::from_stream(frames.into_stream())).into_response()
+    Body::from_stream(frames.into_stream())
+}
+
+/// How the body is written.
+enum Writer {
+    Events(EventWriter),
+    Frames(Option<Coding>),
+}
+
+impl Writer {
+    fn batch(&mut self, batch: ReadBatch) -> Bytes {
+        match self {
+            Self::Events(events) => events.batch(&batch),
+            Self::Frames(coding) => frame::encode(&proto::encode_batch(batch), *coding),
+        }
+    }
+
+    fn heartbeat(&self, now_ms: u64, tail: StreamPosition) -> Bytes {
+        match self {
+            Self::Events(_) => EventWriter::ping(now_ms, tail),
+            Self::Frames(_) => {
+                let empty = ReadBatch { records: Vec::new(), tail: Some(tail) };
+                frame::encode(&proto::encode_batch(empty), None)
+            }
+        }
+    }
+
+    fn error(&self, error: &Error) -> Bytes {
+        match self {
+            Self::Events(_) => EventWriter::error(error),
+            Self::Frames(_) => frame::encode_terminal(error),
+        }
+    }
+
+    /// What says that the read is finished, beside the end of the body.
+    fn done(&self) -> Option<Bytes> {
+        match self {
+            Self::Events(_) => Some(EventWriter::done()),
+            Self::Frames(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +103,7 @@ enum Phase {
 /// The frames of the answer's body, one event each.
 struct Frames {
     events: Events,
-    writer: EventWriter,
+    writer: Writer,
     draining: watch::Receiver<bool>,
     clock: Clock,
     span: Span,
@@ -83,12 +130,12 @@ impl Frames {
             next = AssertUnwindSafe(self.events.next()).catch_unwind() => next,
         };
         Some(match next {
-            Ok(Some(Ok(ReadEvent::Batch(batch)))) => self.writer.batch(&batch),
-            Ok(Some(Ok(ReadEvent::Heartbeat(tail)))) => EventWriter::ping(self.clock.now_ms(), tail),
+            Ok(Some(Ok(ReadEvent::Batch(batch)))) => self.writer.batch(batch),
+            Ok(Some(Ok(ReadEvent::Heartbeat(tail)))) => self.writer.heartbeat(self.clock.now_ms(), tail),
             Ok(Some(Err(error))) => self.fail(&error.into()),
             Ok(None) => {
                 self.phase = Phase::Ended;
-                EventWriter::done()
+                return self.writer.done();
             }
             Err(payload) => self.fail(&panicked(&*payload)),
         })
@@ -96,20 +143,20 @@ impl Frames {
 
     fn fail(&mut self, error: &Error) -> Bytes {
         self.phase = Phase::Ended;
-        EventWriter::error(error)
+        self.writer.error(error)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::record::{ReadBatch, SequencedRecord, StreamPosition};
+    use crate::types::record::SequencedRecord;
 
-    fn frames(events: Events) -> (watch::Sender<bool>, Frames) {
+    fn running(events: Events) -> (watch::Sender<bool>, Frames) {
         let (sender, draining) = watch::channel(false);
         let frames = Frames {
             events,
-            writer: EventWriter::new(Format::Raw, None),
+            writer: Writer::Events(EventWriter::new(Format::Raw, None)),
             draining,
             clock: Clock::manual(99),
             span: Span::none(),
@@ -132,7 +179,7 @@ mod tests {
     async fn a_finished_read_ends_with_the_done_mark() {
         let tail = StreamPosition { seq_num: 2, timestamp: 1 };
         let events = stream::iter([batch(0), batch(1), Ok(ReadEvent::Heartbeat(tail))]);
-        let (_sender, frames) = frames(events.boxed());
+        let (_sender, frames) = running(events.boxed());
         assert_eq!(
             text(frames).await,
             concat!(
@@ -149,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn a_failed_read_ends_with_an_error_and_without_the_done_mark() {
         let events = stream::iter([batch(0), Err(service::Error::StreamNotFound("s".into())), batch(1)]);
-        let (_sender, frames) = frames(events.boxed());
+        let (_sender, frames) = running(events.boxed());
         let text = text(frames).await;
         assert!(
             text.ends_with("event: error\ndata: {\"code\":\"stream_not_found\",\"message\":\"stream `s` does not exist\"}\n\n"),
@@ -159,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_the_read_with_an_error() {
-        let (_sender, frames) = frames(stream::iter([()]).map(|()| panic!("a defect")).boxed());
+        let (_sender, frames) = running(stream::iter([()]).map(|()| panic!("a defect")).boxed());
         let text = text(frames).await;
         assert!(text.starts_with("event: error\ndata: {\"code\":\"other\""), "{text}");
         assert!(!text.contains("a defect"), "{text}");
@@ -168,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn draining_ends_idle_and_busy_reads_with_an_error() {
         for events in [stream::pending().boxed(), stream::repeat(()).map(|()| batch(0)).boxed()] {
-            let (sender, frames) = frames(events);
+            let (sender, frames) = running(events);
             sender.send(true).unwrap();
             let text = text(frames).await;
             assert!(text.starts_with("event: error\ndata: {\"code\":\"server_draining\""), "{text}");
@@ -177,7 +224,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lost_drain_signal_is_not_draining() {
-        let (sender, frames) = frames(stream::iter([batch(0)]).boxed());
+        let (sender, frames) = running(stream::iter([batch(0)]).boxed());
         drop(sender);
         assert!(text(frames).await.ends_with("data: [DONE]\n\n"));
     }
