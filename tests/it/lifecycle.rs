@@ -139,7 +139,7 @@ async fn an_empty_basin_is_deleted_and_its_name_comes_free() {
 #[tokio::test]
 async fn a_basin_being_deleted_is_pending_until_one_more_delete_finishes_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut server = ServerOptions::on_folder(folder.path()).start();
+    let mut server = ServerOptions::on_folder(folder.path()).flag("--append-timeout-ms", "30000").start();
     let world = World::on(&server, "goes-away");
     world.create_basin(json!({"create_stream_on_append": true})).await;
     let names: Vec<_> = (0..200).map(|n| format!("s{n:03}")).collect();
@@ -149,7 +149,7 @@ async fn a_basin_being_deleted_is_pending_until_one_more_delete_finishes_it() {
     // A power cut right after the answer: what is left of the work waits for somebody to go on with it.
     world.delete("/basins/goes-away").send().await.is(202);
     server.kill_9();
-    let server = ServerOptions::on_folder(folder.path()).start();
+    let server = ServerOptions::on_folder(folder.path()).flag("--append-timeout-ms", "30000").start();
     let world = World::on(&server, "goes-away");
 
     let page = world.get("/basins").send().await.is(200).json();

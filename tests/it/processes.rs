@@ -12,11 +12,15 @@ use serde_json::{Value, json};
 use crate::support::server::{Server, ServerOptions};
 use crate::world::{Answer, WITHIN, World, bodies, raw_status, records, seq_nums};
 
+/// A server that is patient: what is tested here is who wins, not how fast a busy machine writes.
+fn patient(folder: &Path) -> ServerOptions {
+    ServerOptions::on_folder(folder).flag("--append-timeout-ms", "30000")
+}
+
 /// Servers on one folder, started side by side.
 fn servers(folder: &Path, count: usize) -> Vec<Server> {
     std::thread::scope(|scope| {
-        let starts: Vec<_> =
-            (0..count).map(|_| scope.spawn(|| ServerOptions::on_folder(folder).start())).collect();
+        let starts: Vec<_> = (0..count).map(|_| scope.spawn(|| patient(folder).start())).collect();
         starts.into_iter().map(|start| start.join().expect("it starts")).collect()
     })
 }
@@ -81,7 +85,8 @@ async fn an_expected_number_has_one_winner_over_four_processes() {
             worlds[n % 4].append("s", json!({"records": [{"body": n.to_string()}], "match_seq_num": round}))
         });
         let answers = futures::future::join_all(appends).await;
-        assert_eq!(answers.iter().filter(|a| a.status == 200).count(), 1, "round {round}");
+        let all: Vec<_> = answers.iter().map(|a| (a.status, a.text())).collect();
+        assert_eq!(answers.iter().filter(|a| a.status == 200).count(), 1, "round {round}: {all:?}");
         for answer in answers.iter().filter(|a| a.status != 200) {
             assert_eq!((answer.status, answer.json()), (412, json!({"seq_num_mismatch": round + 1})));
         }
@@ -192,7 +197,7 @@ async fn appends_beside_a_deletion_land_or_are_refused_and_never_hang() {
                     while !stop.load(Ordering::SeqCst) {
                         let started = Instant::now();
                         let answer = world.append("s", json!({"records": [{"body": "x"}]})).await;
-                        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+                        assert!(started.elapsed() < Duration::from_secs(40), "{:?}", started.elapsed());
                         match answer.status {
                             200 | 404 => {}
                             // On a disk so slow that the commit was sent twice nobody can know, and it says so.
@@ -229,7 +234,7 @@ async fn appends_beside_a_deletion_land_or_are_refused_and_never_hang() {
 async fn what_was_acknowledged_survives_twenty_kills_and_a_follower_sees_no_gap() {
     const KILLS: usize = 22;
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let survivor = ServerOptions::on_folder(folder.path()).start();
+    let survivor = patient(folder.path()).start();
     let reader = World::on(&survivor, "killed-writers");
     reader.create_basin(json!({})).await;
     reader.stream("s").await;
@@ -251,7 +256,7 @@ async fn what_was_acknowledged_survives_twenty_kills_and_a_follower_sees_no_gap(
         })
     };
     let mut acked: Vec<(u64, String)> = Vec::new();
-    let mut spare = ServerOptions::on_folder(folder.path()).start();
+    let mut spare = patient(folder.path()).start();
     for kill in 0..KILLS {
         let mut server = spare;
         let world = World::on(&server, "killed-writers");
@@ -277,7 +282,7 @@ async fn what_was_acknowledged_survives_twenty_kills_and_a_follower_sees_no_gap(
             })
             .collect();
         // The next one starts while this one works, so that the kill comes at any moment of its work.
-        let options = ServerOptions::on_folder(folder.path());
+        let options = patient(folder.path());
         spare = tokio::task::spawn_blocking(move || options.start()).await.unwrap();
         drop(enough.acquire_many(12 + kill as u32 % 7).await.unwrap());
         tokio::time::sleep(Duration::from_millis(kill as u64 * 13 % 29)).await;
@@ -309,7 +314,7 @@ async fn what_was_acknowledged_survives_twenty_kills_and_a_follower_sees_no_gap(
 #[tokio::test]
 async fn a_deletion_cut_by_kills_is_finished_by_one_more_delete() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut server = ServerOptions::on_folder(folder.path()).start();
+    let mut server = patient(folder.path()).start();
     let world = World::on(&server, "cut-deletion");
     world.create_basin(json!({})).await;
     let names: Vec<_> = (0..120).map(|n| format!("s{n}")).collect();
@@ -332,7 +337,7 @@ async fn a_deletion_cut_by_kills_is_finished_by_one_more_delete() {
             assert!(Instant::now() < until, "the deletion makes progress");
         }
         server.kill_9();
-        server = ServerOptions::on_folder(folder.path()).start();
+        server = patient(folder.path()).start();
         if left == 0 {
             break;
         }
@@ -349,7 +354,7 @@ async fn a_deletion_cut_by_kills_is_finished_by_one_more_delete() {
 async fn the_tour_of_the_readme_survives_pulling_the_plug() {
     const README: &str = include_str!("../../README.md");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut server = ServerOptions::on_folder(folder.path()).start();
+    let mut server = patient(folder.path()).start();
     let world = World::on(&server, "demo-basin");
     // What is sent here is what stands there.
     let send = async |path: &str, body: &str| {
@@ -381,7 +386,7 @@ async fn the_tour_of_the_readme_survives_pulling_the_plug() {
     let before = world.read("order-42", "seq_num=0").await.json();
     server.kill_9();
     assert!(matches!(events.try_next().await, Err(_) | Ok(None)));
-    let server = ServerOptions::on_folder(folder.path()).start();
+    let server = patient(folder.path()).start();
     let world = World::on(&server, "demo-basin");
     assert_eq!(world.read("order-42", "seq_num=0").await.json(), before);
     assert_eq!(world.append_bodies("order-42", &["delivered"]).await["start"]["seq_num"], 3);
