@@ -16,6 +16,7 @@ use self::args::CommandLine;
 use crate::store::{CredentialSource, S3Options, StoreUrl, UrlError};
 use crate::telemetry::{self, LogFormat};
 use crate::types::config::StorageClass;
+use crate::types::limits::LOCATION_BYTES_MAX;
 
 const STORE_FOLDER_DEFAULT: &str = "leat-data";
 
@@ -45,6 +46,8 @@ pub struct ServerConfig {
     pub tls: Option<TlsFiles>,
     /// `LEAT_DRAIN_TIMEOUT_MS`; default 10 s.
     pub drain_timeout: Duration,
+    /// `LEAT_LOCATION`, what the store's one location is called; default `local`.
+    pub location: String,
 }
 
 /// A certificate chain and its key, both in PEM.
@@ -149,6 +152,7 @@ impl Config {
                     &args.drain_timeout_ms,
                     &DRAIN_TIMEOUT_MS,
                 ),
+                location: checker.location(args.location),
             },
             store: StoreConfig { s3: checker.s3(&url, lookup), url },
             engine: EngineConfig {
@@ -221,6 +225,14 @@ impl Checker {
             self.refuse("--default-storage-class", text, "`standard` or `express`");
             StorageClass::default()
         })
+    }
+
+    fn location(&mut self, text: String) -> String {
+        let is_legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'-');
+        if !(1..=LOCATION_BYTES_MAX).contains(&text.len()) || !text.bytes().all(is_legal) {
+            self.refuse("--location", &text, "1 to 64 letters, digits, `:`, `.` or `-`");
+        }
+        text
     }
 
     fn log_format(&mut self, text: &str) -> LogFormat {

@@ -63,8 +63,13 @@ async fn run(config: Config) -> Result<Ended, BoxError> {
     let service = service(store, clock.clone(), config.engine);
     let record = service.open_store().await?;
     tracing::debug!(store_id = %record.id, "opened");
-    let options =
-        ApiOptions { metrics: Some(metrics.clone()), draining: drained, clock, ..ApiOptions::default() };
+    let options = ApiOptions {
+        metrics: Some(metrics.clone()),
+        draining: drained,
+        clock,
+        location: config.server.location,
+        ..ApiOptions::default()
+    };
     let app = api::router(service.clone(), options);
     let listener = serve::listen(&config.server.listen).await?;
     let banner = serve::banner(listener.local_addr()?, tls.is_some(), &config.store.url.to_string());

@@ -82,14 +82,20 @@ struct Api {
     session_budget: Arc<Semaphore>,
 }
 
+impl Api {
+    fn new(service: Service, options: ApiOptions) -> Self {
+        Self {
+            service,
+            session_budget: Arc::new(Semaphore::new(options.session_bytes_max)),
+            options: Arc::new(options),
+            request_ids: Arc::default(),
+        }
+    }
+}
+
 /// Every route of the product.
 pub fn router(service: Service, options: ApiOptions) -> Router {
-    let api = Api {
-        service,
-        session_budget: Arc::new(Semaphore::new(options.session_bytes_max)),
-        options: Arc::new(options),
-        request_ids: Arc::default(),
-    };
+    let api = Api::new(service, options);
     s2::routes()
         .route("/health", get(health))
         .route("/ping", get(ping))

@@ -117,18 +117,19 @@ async fn what_comes_later_says_so() {
         ("GET", "/v1/access-tokens"),
         ("POST", "/v1/access-tokens"),
         ("DELETE", "/v1/access-tokens/id"),
-        ("GET", "/v1/locations"),
-        ("GET", "/v1/locations/default"),
-        ("PUT", "/v1/locations/default"),
         ("GET", "/v1/metrics?set=active-basins"),
         ("GET", "/v1/metrics/orders-eu"),
         ("GET", "/v1/metrics/orders-eu/a%2Fb"),
     ] {
         assert_eq!(refused(method, path, &[], "").await, (501, "not_implemented".into()), "{path}");
     }
-    let session = ["content-type: s2s/proto"];
-    assert_eq!(refused("GET", RECORDS, &session, "").await, (501, "not_implemented".into()));
-    assert_eq!(refused("POST", RECORDS, &session, "").await, (501, "not_implemented".into()));
+}
+
+#[tokio::test]
+async fn an_append_session_over_http_1_says_what_it_needs() {
+    let answer = send("POST", RECORDS, &["content-type: s2s/proto"], "").await;
+    assert_eq!((answer.status, answer.code().as_str()), (501, "not_implemented"));
+    assert!(answer.body.contains("HTTP/2"), "{}", answer.body);
 }
 
 #[tokio::test]
@@ -334,7 +335,7 @@ async fn a_clients_request_id_comes_back() {
 
 #[tokio::test]
 async fn a_panic_is_an_answer() {
-    let api = Api { service: service(), options: Arc::default(), request_ids: Arc::default() };
+    let api = Api::new(service(), ApiOptions::default());
     async fn defect() {
         panic!("a secret")
     }

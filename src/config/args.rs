@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
+const LOCATION_DEFAULT: &str = "local";
 const LISTEN_DEFAULT: &str = "127.0.0.1:4437";
 const CLASS_DEFAULT: &str = "standard";
 const LOG_FORMAT_DEFAULT: &str = "text";
@@ -80,6 +81,11 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "LEAT_LISTEN", value_name = "HOST:PORT", help_heading = "Network")]
     #[arg(default_value = LISTEN_DEFAULT)]
     pub(super) listen: String,
+
+    /// What clients are told that this store's one location is called (1 to 64 of A-Z a-z 0-9 : . -)
+    #[arg(long, env = "LEAT_LOCATION", value_name = "NAME", help_heading = "Store")]
+    #[arg(default_value = LOCATION_DEFAULT)]
+    pub(super) location: String,
 
     /// Certificate chain in PEM; with --tls-key the port speaks TLS
     #[arg(long, env = "LEAT_TLS_CERT", value_name = "FILE", help_heading = "Network")]

@@ -11,6 +11,9 @@ pub const REQUEST_TOKEN_BYTES_MAX: usize = 36;
 /// Longest fencing token, in UTF-8 bytes.
 pub const FENCING_TOKEN_BYTES_MAX: usize = 36;
 
+/// Longest name of a location.
+pub const LOCATION_BYTES_MAX: usize = 64;
+
 /// Records in one batch, appended or read.
 pub const BATCH_RECORDS_MAX: usize = 1_000;
 /// Metered bytes of one batch, appended or read.

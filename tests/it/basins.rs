@@ -35,7 +35,7 @@ async fn a_created_basin_is_shown_with_all_its_fields() {
     assert_eq!(keys, ["created_at", "deleted_at", "location", "name", "state"]);
     assert_eq!(info["name"], world.basin);
     assert_eq!(info["state"], "active");
-    assert_eq!((&info["location"], &info["deleted_at"]), (&Value::Null, &Value::Null));
+    assert_eq!((&info["location"], &info["deleted_at"]), (&json!("local"), &Value::Null));
     is_time(&info["created_at"]);
     let unset = json!({
         "default_stream_config": null, "stream_cipher": null,

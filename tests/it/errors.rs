@@ -12,19 +12,36 @@ async fn what_comes_later_says_that_it_is_not_there() {
         ("GET", "/access-tokens"),
         ("POST", "/access-tokens"),
         ("DELETE", "/access-tokens/x"),
-        ("GET", "/locations"),
-        ("GET", "/locations/default"),
-        ("PUT", "/locations/default"),
         ("GET", "/metrics?set=active-basins"),
         ("GET", "/metrics/some-basin?set=storage"),
         ("GET", "/metrics/some-basin/a%2Fb?set=storage"),
     ] {
         world.call(method, path).send().await.refused(501, "not_implemented", "available");
     }
-    for method in ["GET", "POST"] {
-        let session = world.call(method, &records("s")).header("content-type", "s2s/proto");
-        session.send().await.refused(501, "not_implemented", "s2s/proto");
-    }
+}
+
+#[tokio::test]
+async fn an_append_session_over_http_1_is_refused_with_the_reason() {
+    let world = World::new().await;
+    let session = world.post(&records("s")).header("content-type", "s2s/proto");
+    session.send().await.refused(501, "not_implemented", "HTTP/2");
+}
+
+#[tokio::test]
+async fn the_one_location_is_named_and_no_other_is_taken() {
+    let world = World::new().await;
+    let location = json!({
+        "name": "local",
+        "is_private": false,
+        "storage_classes": ["standard", "express"],
+        "default_storage_class": "standard",
+    });
+    assert_eq!(world.get("/locations").send().await.is(200).json(), json!([location]));
+    assert_eq!(world.get("/locations/default").send().await.is(200).json(), location);
+    let set = |name| world.put("/locations/default").json(&json!(name));
+    assert_eq!(set("local").send().await.is(200).json(), location);
+    set("aws:us-east-1").send().await.refused(422, "invalid", "aws:us-east-1");
+    world.put("/locations/default").json(&json!({})).send().await.refused(400, "bad_json", "JSON string");
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use http::StatusCode;
 
 use super::error::Result;
 use super::extract::{self, BasinInPath, Json, OptionalJson, Query, Token};
-use super::{locations, respond};
 use super::wire::config::{BasinConfig, BasinReconfiguration};
 use super::wire::resources::{BasinInfo, CreateBasin, EnsureBasin, ListBasins};
+use super::{locations, respond};
 use crate::api::Api;
 
 /// `GET /v1/basins`
@@ -43,7 +43,11 @@ pub(super) async fn ensure(
 ) -> Result<Response> {
     body.location().map_or(Ok(()), |location| locations::check(&api, location))?;
     let (info, result) = api.service.ensure_basin(&name, body.try_into()?).await?;
-    Ok(respond::provisioned(respond::ensure_status(result), result, &BasinInfo::new(info, &api.options.location)))
+    Ok(respond::provisioned(
+        respond::ensure_status(result),
+        result,
+        &BasinInfo::new(info, &api.options.location),
+    ))
 }
 
 /// `PATCH /v1/basins/{basin}`

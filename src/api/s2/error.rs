@@ -96,10 +96,12 @@ impl Code {
     /// The only status this code comes with: a client that sees another does not retry.
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::BadHeader | Self::BadPath | Self::BadQuery | Self::BadJson | Self::BadProto
-            | Self::BadFrame => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::BadHeader
+            | Self::BadPath
+            | Self::BadQuery
+            | Self::BadJson
+            | Self::BadProto
+            | Self::BadFrame => StatusCode::BAD_REQUEST,
             Self::BasinNotFound | Self::StreamNotFound | Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,

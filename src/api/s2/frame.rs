@@ -73,7 +73,8 @@ impl Decoder {
 
     /// The next message, decompressed; `None` until more has arrived.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>> {
-        let Some(length) = self.pending.get(..LENGTH_BYTES).map(|mut bytes| bytes.get_uint(LENGTH_BYTES)) else {
+        let Some(length) = self.pending.get(..LENGTH_BYTES).map(|mut bytes| bytes.get_uint(LENGTH_BYTES))
+        else {
             return Ok(None);
         };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -162,7 +163,13 @@ mod tests {
             let larger = encode(&vec![0; PAYLOAD_BYTES_MAX + 1], coding);
             assert_eq!(decode_all(&larger, 1 << 20).unwrap_err().status(), 400, "{coding:?}");
         }
-        for bad in [&[0, 0, 0, 0][..], &[0xff, 0xff, 0xff, 0], &[0, 0, 1, TERMINAL], &[0, 0, 1, COMPRESSION], &[0, 0, 1, 1]] {
+        for bad in [
+            &[0, 0, 0, 0][..],
+            &[0xff, 0xff, 0xff, 0],
+            &[0, 0, 1, TERMINAL],
+            &[0, 0, 1, COMPRESSION],
+            &[0, 0, 1, 1],
+        ] {
             assert!(decode_all(bad, 10).is_err(), "{bad:?}");
         }
         assert!(decode_all(&[0, 0, 3, ZSTD, 1, 2], 10).is_err(), "not zstd");

@@ -7,8 +7,8 @@ use http::{HeaderMap, StatusCode};
 
 use super::error::{Code, Error, Result};
 use super::extract::body_bytes;
-use super::{headers, respond};
 use super::wire::resources::LocationInfo;
+use super::{headers, respond};
 use crate::api::Api;
 
 /// `GET /v1/locations`
