@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
 use super::admission::{Candidate, SessionId};
 use super::upload::{PageRoll, TailRoll, Uploading};
@@ -18,6 +18,9 @@ use crate::types::time::Deadline;
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,
+    /// No more batches are taken. Those taken before may still be committed.
+    is_closed: AtomicBool,
+    /// None of its batches is accepted any more, whether it waits or is yet to come.
     has_ended: AtomicBool,
 }
 
@@ -27,12 +30,22 @@ impl Session {
     pub fn begin() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = SessionId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Self { id, has_ended: AtomicBool::new(false) })
+        Arc::new(Self { id, is_closed: AtomicBool::new(false), has_ended: AtomicBool::new(false) })
     }
 
-    /// From now on, none of its batches is accepted.
-    pub(super) fn end(&self) {
+    /// From now on, none of its batches is accepted. One whose commit is on its way may still land.
+    pub fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// From now on, no more batches are taken, because one was not: the ones before it are not affected.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 }
 
@@ -43,7 +56,20 @@ pub(super) struct Pending {
     pub(super) encoded_bytes_max: usize,
     pub(super) deadline: Deadline,
     pub(super) session: Option<Arc<Session>>,
-    pub(super) reply: oneshot::Sender<Result<AppendAck>>,
+    /// What it holds of a budget for as long as it is in memory.
+    pub(super) _budget: Option<OwnedSemaphorePermit>,
+    /// Taken when it is answered.
+    pub(super) reply: Option<oneshot::Sender<Result<AppendAck>>>,
+}
+
+/// A batch that is dropped without an answer has failed like any other: the later ones of its session must not
+/// be accepted.
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let (Some(session), Some(_)) = (&self.session, &self.reply) {
+            session.end();
+        }
+    }
 }
 
 impl Pending {
@@ -58,11 +84,13 @@ impl Pending {
     }
 
     /// Tells the caller, if it is still there. A failure ends the batch's session.
-    pub(super) fn answer(self, outcome: Result<AppendAck>) {
+    pub(super) fn answer(mut self, outcome: Result<AppendAck>) {
         if let (Some(session), Err(_)) = (&self.session, &outcome) {
             session.end();
         }
-        let _ = self.reply.send(outcome);
+        if let Some(reply) = self.reply.take() {
+            let _ = reply.send(outcome);
+        }
     }
 }
 

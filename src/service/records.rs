@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::Service;
 use super::error::{Error, Result, of_stream};
 use super::streams::identity;
@@ -71,6 +73,8 @@ pub struct ReadSession {
     follow: Option<Follow>,
     /// When the idle gap ends, once it has begun.
     idle_until: Option<Deadline>,
+    /// When a sign of life is due, if nothing else is yielded before.
+    heartbeat_at: Deadline,
     is_done: bool,
 }
 
@@ -79,7 +83,10 @@ impl ReadSession {
     pub async fn next(&mut self) -> Option<Result<ReadEvent>> {
         while !self.is_done {
             match self.step().await {
-                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(Some(event)) => {
+                    self.heartbeat_at = Self::heartbeat_deadline();
+                    return Some(Ok(event));
+                }
                 Ok(None) => {}
                 Err(error) => {
                     self.is_done = true;
@@ -142,8 +149,7 @@ impl ReadSession {
         let version = self.snapshot.doc.head.version;
         let idle = self.idle_until.map_or(Duration::MAX, |deadline| deadline.remaining());
         let idle = if self.wait.is_some() { idle } else { Duration::MAX };
-        let silence = HEARTBEAT_MS.start + random_below(HEARTBEAT_MS.end - HEARTBEAT_MS.start);
-        let silence = Duration::from_millis(silence);
+        let silence = self.heartbeat_at.remaining();
         let Some(follow) = &mut self.follow else { return Ok(None) };
         match tokio::time::timeout(silence.min(idle), follow.after(version)).await {
             Ok(news) => {
@@ -160,6 +166,11 @@ impl ReadSession {
             }
             Err(_) => Ok(Some(ReadEvent::Heartbeat(tail))),
         }
+    }
+
+    fn heartbeat_deadline() -> Deadline {
+        let silence = HEARTBEAT_MS.start + random_below(HEARTBEAT_MS.end - HEARTBEAT_MS.start);
+        Deadline::after(Duration::from_millis(silence))
     }
 
     fn idle_deadline(&self) -> Deadline {
@@ -179,9 +190,14 @@ pub struct AppendSession {
 }
 
 impl AppendSession {
-    /// Takes a batch at once; the future yields its outcome.
-    pub fn append(&self, input: AppendInput) -> impl Future<Output = Result<AppendAck>> + Send + 'static {
-        let submitted = self.stream.submit(Arc::new(input), Some(self.session.clone()));
+    /// Takes a batch at once; the future yields its outcome. The budget is given back with the memory that the
+    /// batch takes, whether the future is polled or not.
+    pub fn append(
+        &self,
+        input: AppendInput,
+        budget: Option<OwnedSemaphorePermit>,
+    ) -> impl Future<Output = Result<AppendAck>> + Send + 'static {
+        let submitted = self.stream.submit(Arc::new(input), Some(self.session.clone()), budget);
         let stream = self.stream.clone();
         async move {
             let outcome = match submitted {
@@ -190,6 +206,11 @@ impl AppendSession {
             };
             outcome.map_err(|error| of_stream(stream.identity.name.as_str(), error))
         }
+    }
+
+    /// Nobody waits for the rest: what is not on its way to the store any more is not accepted.
+    pub fn abandon(&self) {
+        self.session.end();
     }
 }
 
@@ -251,6 +272,7 @@ impl Service {
             wait,
             follow: None,
             idle_until: None,
+            heartbeat_at: ReadSession::heartbeat_deadline(),
             is_done: false,
         })
     }
