@@ -19,6 +19,10 @@ tidy:
 conformance:
     cargo test --test conformance
 
+# What a thousand idle sessions cost in memory
+soak:
+    cargo test --release --test it soak_ -- --ignored --nocapture
+
 # Format, lints, documentation
 lint:
     cargo fmt --all -- --check

@@ -17,5 +17,6 @@ mod fixtures;
 mod index;
 mod listing;
 mod reads;
+mod sessions;
 mod versions;
 mod world;
