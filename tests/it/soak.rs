@@ -12,7 +12,7 @@ const SESSIONS: usize = 1_000;
 /// Sessions that share a connection.
 const PER_CONNECTION: usize = 10;
 /// What a session may cost, its part of a connection and of a stream included.
-const BYTES_PER_SESSION_MAX: u64 = 100 * 1024;
+const BYTES_PER_SESSION_MAX: u64 = 32 * 1024;
 
 /// Resident memory of a server.
 fn resident_bytes(server: &Server) -> u64 {

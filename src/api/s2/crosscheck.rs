@@ -7,9 +7,7 @@ use prost::Message;
 use s2_api::data::Format as TheirFormat;
 use s2_api::v1::config as their_config;
 use s2_api::v1::error::ErrorCode;
-use s2_api::v1::stream::s2s::{
-    CompressionAlgorithm, FrameDecoder, SessionMessage, TerminalMessage,
-};
+use s2_api::v1::stream::s2s::{CompressionAlgorithm, FrameDecoder, SessionMessage, TerminalMessage};
 use s2_api::v1::stream::{self as their_json, proto as theirs};
 use s2_api::v1::{basin as their_basin, location::LocationInfo as TheirLocationInfo};
 use s2_common::record::{self as their_record, MeteredExt};
@@ -60,14 +58,21 @@ fn headers() -> impl Strategy<Value = Vec<theirs::Header>> {
 
 fn append_record() -> impl Strategy<Value = theirs::AppendRecord> {
     let body = prop_oneof![3 => blob(), 1 => prop::collection::vec(any::<u8>(), 8).prop_map(Bytes::from)];
-    (any::<Option<u64>>(), headers(), body)
-        .prop_map(|(timestamp, headers, body)| theirs::AppendRecord { timestamp, headers, body })
+    (any::<Option<u64>>(), headers(), body).prop_map(|(timestamp, headers, body)| theirs::AppendRecord {
+        timestamp,
+        headers,
+        body,
+    })
 }
 
 fn their_input() -> impl Strategy<Value = theirs::AppendInput> {
     let records = prop::collection::vec(append_record(), 0..5);
     (records, any::<Option<u64>>(), prop::option::of("[a-zé]{0,40}")).prop_map(
-        |(records, match_seq_num, fencing_token)| theirs::AppendInput { records, match_seq_num, fencing_token },
+        |(records, match_seq_num, fencing_token)| theirs::AppendInput {
+            records,
+            match_seq_num,
+            fencing_token,
+        },
     )
 }
 
@@ -78,8 +83,7 @@ fn position() -> impl Strategy<Value = record::StreamPosition> {
 
 /// A batch as a read yields it: names of headers are not empty.
 fn our_batch() -> impl Strategy<Value = record::ReadBatch> {
-    let header = ("[a-z]{1,9}", blob())
-        .prop_map(|(name, value)| record::Header { name: name.into(), value });
+    let header = ("[a-z]{1,9}", blob()).prop_map(|(name, value)| record::Header { name: name.into(), value });
     let one = (position(), prop::collection::vec(header, 0..3), blob()).prop_map(|(at, headers, body)| {
         record::SequencedRecord { seq_num: at.seq_num, timestamp: at.timestamp, headers, body }
     });
@@ -105,9 +109,8 @@ fn their_sequenced(r: &record::SequencedRecord) -> theirs::SequencedRecord {
 fn their_batch(batch: &record::ReadBatch) -> s2_common::stream::ReadBatch {
     let records = batch.records.iter().map(|r| {
         let headers = r.headers.iter();
-        let headers = headers
-            .map(|h| their_record::Header { name: h.name.clone(), value: h.value.clone() })
-            .collect();
+        let headers =
+            headers.map(|h| their_record::Header { name: h.name.clone(), value: h.value.clone() }).collect();
         let record = their_record::Record::try_from_parts(headers, r.body.clone()).expect("no command");
         let at = their_record::StreamPosition { seq_num: r.seq_num, timestamp: r.timestamp };
         record.metered().sequenced(at)
@@ -298,8 +301,7 @@ fn patches_of_theirs_keep_clear_and_set() {
         })),
         delete_on_empty: Maybe::Specified(None),
     };
-    let patch: config::StreamConfigPatch =
-        through_json::<StreamReconfiguration>(&clear).try_into().unwrap();
+    let patch: config::StreamConfigPatch = through_json::<StreamReconfiguration>(&clear).try_into().unwrap();
     assert_eq!(
         patch,
         config::StreamConfigPatch {
@@ -316,8 +318,7 @@ fn patches_of_theirs_keep_clear_and_set() {
         create_stream_on_append: Maybe::Specified(true),
         create_stream_on_read: Maybe::Unspecified,
     };
-    let read: config::BasinConfigPatch =
-        through_json::<BasinReconfiguration>(&of_basin).try_into().unwrap();
+    let read: config::BasinConfigPatch = through_json::<BasinReconfiguration>(&of_basin).try_into().unwrap();
     assert_eq!(read.default_stream_config, patch);
     assert_eq!((read.create_stream_on_append, read.create_stream_on_read), (Some(true), None));
 }
