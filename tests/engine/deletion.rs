@@ -176,3 +176,42 @@ async fn appends_beside_a_deletion_are_kept_or_refused_never_stuck() {
     }
     assert!(matches!(a.tail("s").await, Err(Error::StreamNotFound(_))));
 }
+
+/// A process that knows a former life of a basin must not answer from it.
+#[tokio::test]
+async fn a_stream_of_a_recreated_basin_is_found_by_a_process_that_knew_the_former() {
+    let world = World::new();
+    let (a, b) = (world.process_with_basin().await, world.process());
+    a.append("s", &["old"]).await.expect("created");
+    assert_eq!(b.tail("s").await.expect("there"), 1);
+    a.service.delete_basin(&basin()).await.expect("accepted");
+    a.service.finish().await;
+    a.service.create_basin(&basin(), BasinConfig::default(), None).await.expect("the name is free");
+    let config = StreamConfigLayer::default();
+    a.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    a.append("s", &["new", "new"]).await.expect("appended");
+    assert_eq!(b.tail("s").await.expect("there"), 2);
+    assert_eq!(b.append("s", &["x"]).await.expect("appended").start.seq_num, 2);
+    assert_eq!(b.bodies("s").await, ["new", "new", "x"]);
+}
+
+/// A deletion that was held up must not end the life after the one it was asked to end.
+#[tokio::test]
+async fn a_deletion_ends_only_the_life_it_found() {
+    let world = World::new();
+    let (a, b) = (world.process_with_basin().await, world.process());
+    let config = StreamConfigLayer::default();
+    a.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    let markers = a.faults.count(Operation::Put, "due/");
+    a.faults.hold(Operation::Put, "due/");
+    let delete = async { a.service.delete_stream(&basin(), &name("s")).await };
+    let (late, ()) = tokio::join!(delete, async {
+        a.faults.seen(markers + 1, Operation::Put, "due/").await;
+        b.service.delete_stream(&basin(), &name("s")).await.expect("deleted");
+        b.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+        b.append("s", &["new"]).await.expect("appended");
+        a.faults.release();
+    });
+    assert!(matches!(late, Err(Error::StreamNotFound(_))), "{late:?}");
+    assert_eq!(b.bodies("s").await, ["new"]);
+}

@@ -1,13 +1,18 @@
 //! The engine and the service over a store in memory: promises under faults, races and crashes, and the number
 //! of requests they cost.
 
+#![allow(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a test may fail loudly")]
+#![allow(clippy::disallowed_methods, reason = "tests measure the real clock and read their environment")]
+
 #[path = "../support/faulty.rs"]
 mod faulty;
 
 mod counts;
 mod deletion;
 mod faults;
+mod history;
 mod index;
 mod listing;
 mod reads;
+mod uploads;
 mod world;
