@@ -210,7 +210,7 @@ impl Writer {
                 if is_current {
                     return Ok(outcomes(admission, None));
                 }
-                (base, is_current) = (stream.refresh_live().await?, true);
+                (base, is_current) = (stream.refresh_in_time().await?, true);
                 continue;
             }
             let next = self.assemble(stream, &base, &admission, group).await?;
@@ -232,7 +232,7 @@ impl Writer {
                         return Err(Error::Overloaded("other writers of the stream always came first"));
                     }
                     tokio::time::sleep(jittered(attempt, stream.shared.latency.estimate())).await;
-                    (base, is_current) = (stream.refresh_live().await?, true);
+                    (base, is_current) = (stream.refresh_in_time().await?, true);
                 }
             }
         }
@@ -245,7 +245,7 @@ impl Writer {
             .is_some_and(|at| monotonic().saturating_duration_since(at) < FOREIGN_IS_RECENT);
         match stream.known().filter(|known| known.doc.head.is_live() && !is_contended) {
             Some(known) => Ok((known, false)),
-            None => Ok((stream.refresh_live().await?, true)),
+            None => Ok((stream.refresh_in_time().await?, true)),
         }
     }
 

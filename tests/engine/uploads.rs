@@ -1,12 +1,16 @@
 //! Uploads that meet a lost race: what may be named again, what must be made again, and what must never enter.
 
+use std::time::Duration;
+
+use leat::engine;
 use leat::service::Error;
 use leat::store::Operation;
 use leat::types::config::{Patch, RetentionPolicy, StreamConfigPatch};
 use leat::types::record::{AppendAck, AppendInput, Record};
 use leat::types::time::Clock;
 
-use crate::world::{Process, World, basin, batch, name, record};
+use crate::faulty::Fault;
+use crate::world::{Process, World, basin, batch, impatient, name, record};
 
 /// Metered size of a batch that makes a chunk of its own.
 const LARGE: usize = 40_000;
@@ -187,4 +191,44 @@ async fn a_tail_rolled_ahead_of_a_lost_commit_never_enters() {
     let fills: Vec<u8> = all.iter().map(|r| r.body[0]).collect();
     let expected: Vec<u8> = (0..7).chain([b't', b'm']).chain(9..20).collect();
     assert_eq!(fills, expected);
+}
+
+/// A hanging upload, or a look that hangs, costs those who wait for it; the next append is served.
+#[tokio::test]
+async fn a_store_that_never_answers_does_not_stop_the_writer() {
+    for (operation, prefix) in [(Operation::Put, "data/"), (Operation::Get, "manifest/")] {
+        let world = World { options: impatient(), ..World::new() };
+        world.process_with_basin().await.append("s", &["seed"]).await.expect("created");
+        let process = world.process();
+        process.service.basin_config(&basin()).await.expect("there");
+        process.faults.inject(operation, prefix, 1, Fault::Hang);
+        let stuck = process.append_input("s", large(b'x', None, None)).await;
+        assert!(stuck.is_err(), "{operation}: {stuck:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let ack = process.append("s", &["next"]).await.expect("the writer goes on");
+        assert_eq!(ack.start.seq_num, 1, "{operation}");
+        assert_eq!(process.bodies("s").await, ["seed", "next"], "{operation}");
+    }
+}
+
+/// The same for what is uploaded ahead of its need.
+#[tokio::test]
+async fn a_tail_whose_upload_ahead_hangs_is_uploaded_again() {
+    let world = World {
+        options: engine::Options { write_timeout: Duration::from_millis(400), ..impatient() },
+        ..World::new()
+    };
+    let process = world.process_with_basin().await;
+    process.append("s", &["seed"]).await.expect("created");
+    process.faults.inject(Operation::Put, "data/", 1, Fault::Hang);
+    let mut acked = 1;
+    for n in 0..30u8 {
+        if process.append_input("s", batch(vec![record(&[n; 3_000])])).await.is_ok() {
+            acked += 1;
+        } else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    assert!(acked > 25, "{acked}");
+    assert_eq!(process.read_all("s", 0).await.expect("readable").len(), acked);
 }
