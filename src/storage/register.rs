@@ -77,6 +77,10 @@ impl Swap<'_> {
         {
             return Err(Error::NewerFormat { key: self.key.to_owned(), min_writer: head.min_writer });
         }
+        // After a freeze the deadline counts as passed: whoever waited was told that the outcome is unknown.
+        if self.deadline.has_passed() {
+            return Err(self.indefinite("the deadline passed before it was sent", None));
+        }
         let mut sends = FuturesUnordered::new();
         sends.push(self.send());
         let mut resends = 0u32;
@@ -106,6 +110,9 @@ impl Swap<'_> {
                     resends += 1;
                     if resends > 1 {
                         self.back_off(resends).await;
+                    }
+                    if self.deadline.has_passed() {
+                        return Err(self.indefinite("no clear answer before the deadline", last_error));
                     }
                     sends.push(self.send());
                 }

@@ -344,3 +344,20 @@ async fn an_unclear_commit_is_never_made_again_in_another_life() {
         assert!(!b.bodies("s").await.contains(&"mine".to_owned()));
     }
 }
+
+/// After a freeze nothing is sent any more: whoever waited was told that the outcome is unknown.
+#[tokio::test]
+async fn nothing_is_sent_after_the_deadline() {
+    use leat::storage::documents::{commit_basin, load_basin};
+    use leat::storage::register::PutLatency;
+    use leat::types::time::Deadline;
+    let world = World::new();
+    world.process_with_basin().await;
+    let base = load_basin(&*world.store, &basin()).await.expect("read").expect("there");
+    let next = base.doc.next(leat::storage::head::State::Deleting);
+    let passed = Deadline::after(Duration::ZERO);
+    let outcome = commit_basin(&*world.store, &PutLatency::default(), Some(&base), &next, passed).await;
+    assert!(outcome.as_ref().is_err_and(leat::storage::Error::is_indefinite), "{outcome:?}");
+    let now = load_basin(&*world.store, &basin()).await.expect("read").expect("there");
+    assert_eq!(now.etag, base.etag);
+}
