@@ -107,6 +107,13 @@ impl From<crate::store::Error> for Error {
     }
 }
 
+impl Error {
+    /// What a failure means once a part of the call is committed: repeat the call to finish it.
+    pub(super) fn half_done(what: &str, error: Self) -> Self {
+        Self::Indefinite { message: format!("{what}; try again to finish: {error}"), source: Arc::new(error) }
+    }
+}
+
 /// An engine error about the stream of this name.
 pub(super) fn of_stream(name: &str, error: engine::Error) -> Error {
     match error {

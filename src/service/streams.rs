@@ -125,7 +125,11 @@ impl Service {
             None => return Err(Error::StreamNotFound(name.to_string())),
         };
         match tombstone {
-            Some(tombstone) => self.delete_catalog_entry(&stream, &tombstone).await,
+            Some(tombstone) => {
+                // The stream has ended, so whatever fails now is no "nothing was written".
+                let unlisted = self.delete_catalog_entry(&stream, &tombstone).await;
+                unlisted.map_err(|e| Error::half_done("the stream is deleted but may still be listed", e))
+            }
             None => Err(Error::StreamNotFound(name.to_string())),
         }
     }

@@ -215,3 +215,20 @@ async fn a_deletion_ends_only_the_life_it_found() {
     assert!(matches!(late, Err(Error::StreamNotFound(_))), "{late:?}");
     assert_eq!(b.bodies("s").await, ["new"]);
 }
+
+/// The stream is gone once its tombstone is there: an error after that must not promise that nothing happened.
+#[tokio::test]
+async fn a_deletion_that_cannot_take_its_name_out_of_the_listing_is_indefinite_and_a_repeat_finishes_it() {
+    let process = World::new().process_with_basin().await;
+    process.service.ensure_basin(&basin(), BasinConfig::default()).await.expect("changed");
+    let config = StreamConfigLayer::default();
+    process.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    process.faults.inject(Operation::Delete, "catalog/", 1, Fault::Unavailable);
+    let outcome = process.service.delete_stream(&basin(), &name("s")).await;
+    assert!(matches!(outcome, Err(Error::Indefinite { .. })), "{outcome:?}");
+    assert!(matches!(process.tail("s").await, Err(Error::StreamNotFound(_))));
+    let again = process.service.delete_stream(&basin(), &name("s")).await;
+    assert!(matches!(again, Err(Error::StreamNotFound(_))), "{again:?}");
+    let page = process.service.list_streams(&basin(), crate::listing::request("", "", 10)).await;
+    assert!(page.expect("listed").items.is_empty());
+}
