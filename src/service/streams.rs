@@ -204,23 +204,22 @@ impl Service {
             self.put_stream_due(identity, incarnation, self.now_ms() + first_visit_ms(&resolved)).await?;
         let entry = CatalogEntry { name: identity.name.clone(), created_at_ms: self.now_ms(), incarnation };
         let entry_key = key::catalog_entry(identity.basin, &entry);
-        self.store().put(&entry_key, bytes::Bytes::new()).await?;
-        let outcome = match self.fetch_basin(&basin.name).await {
-            Ok(now) if now.head.incarnation == identity.basin => {
-                let manifest = new_manifest(identity, base, &entry, (resolved, creation_digest, due));
-                let committed = stream.commit(base, &manifest, self.deadline()).await?;
-                matches!(committed, Outcome::Committed(_)).then_some(manifest)
+        let outcome = async {
+            self.store().put(&entry_key, bytes::Bytes::new()).await?;
+            if self.fetch_basin(&basin.name).await?.head.incarnation != identity.basin {
+                return Ok(None);
             }
-            Ok(_) => None,
-            Err(error) => {
-                self.drop_entry(&entry_key).await;
-                return Err(error);
-            }
-        };
-        if outcome.is_none() {
-            self.drop_entry(&entry_key).await;
+            let manifest = new_manifest(identity, base, &entry, (resolved, creation_digest, due));
+            let committed = stream.commit(base, &manifest, self.deadline()).await?;
+            Ok(matches!(committed, Outcome::Committed(_)).then_some(manifest))
         }
-        Ok(outcome)
+        .await;
+        match &outcome {
+            // The stream is there, or may be: its entry must stay.
+            Ok(Some(_)) | Err(Error::Indefinite { .. }) => {}
+            Ok(None) | Err(_) => self.drop_entry(&entry_key).await,
+        }
+        outcome
     }
 
     /// Removes the entry of a creation that lost; should that fail, a sweeper finds it by the due marker.

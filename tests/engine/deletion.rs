@@ -232,3 +232,16 @@ async fn a_deletion_that_cannot_take_its_name_out_of_the_listing_is_indefinite_a
     let page = process.service.list_streams(&basin(), crate::listing::request("", "", 10)).await;
     assert!(page.expect("listed").items.is_empty());
 }
+
+#[tokio::test]
+async fn a_creation_that_fails_for_certain_is_not_listed() {
+    for fault in [Fault::DropAfterApply, Fault::Unavailable] {
+        let process = World::new().process_with_basin().await;
+        process.faults.inject(Operation::Put, "catalog/", 1, fault);
+        let config = StreamConfigLayer::default();
+        let outcome = process.service.create_stream(&basin(), &name("s"), config, None).await;
+        assert!(matches!(outcome, Err(Error::Storage { .. })), "{outcome:?}");
+        let page = process.service.list_streams(&basin(), crate::listing::request("", "", 10)).await;
+        assert!(page.expect("listed").items.is_empty(), "{fault:?}");
+    }
+}
