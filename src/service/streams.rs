@@ -239,34 +239,42 @@ impl Service {
         let Some(identity) = found.doc.identity.clone() else {
             return Err(Error::StreamNotFound(name.to_string()));
         };
-        let incarnation = found.doc.head.incarnation;
         let stream = self.engine.stream(&identity);
         let moves = |manifest: &Manifest| data_class(&apply(manifest.config)) != manifest.data_class();
-        let mut due = None;
+        let mut due: Option<(Incarnation, String)> = None;
+        let deadline = self.deadline();
         loop {
             // A change of data class has the stream visited now, to copy what lies in the old one. The marker
             // comes before the commit that names it.
             let mut lacks_due = false;
             let change = |manifest: &Manifest| {
                 let config = apply(manifest.config);
-                lacks_due = moves(manifest) && due.is_none();
+                let is_moved = moves(manifest);
+                // A marker of an earlier life would leave this one unvisited.
+                let due = due.as_ref().filter(|(life, _)| *life == manifest.head.incarnation);
+                lacks_due = is_moved && due.is_none();
                 if config == manifest.config || lacks_due {
                     return None;
                 }
-                let is_moved = moves(manifest);
                 Some(Manifest {
                     head: manifest.head.next(manifest.head.incarnation, State::Live),
                     config,
                     // Uploads in flight go again, to the new class.
                     collection_epoch: manifest.collection_epoch + u64::from(is_moved),
-                    due: due.clone().filter(|_| is_moved).unwrap_or_else(|| manifest.due.clone()),
+                    due: due
+                        .filter(|_| is_moved)
+                        .map_or_else(|| manifest.due.clone(), |(_, due)| due.clone()),
                     ..manifest.clone()
                 })
             };
             match stream.update(change).await.map_err(|e| of_stream(name.as_str(), e))? {
                 Updated::Changed(manifest) => return Ok((*manifest, Provision::Updated)),
-                Updated::Unchanged(_) if lacks_due => {
-                    due = Some(self.put_stream_due(&identity, incarnation, self.now_ms()).await?);
+                Updated::Unchanged(_) if lacks_due && deadline.has_passed() => {
+                    return Err(Error::TransactionConflict(name.to_string()));
+                }
+                Updated::Unchanged(found) if lacks_due => {
+                    let life = found.doc.head.incarnation;
+                    due = Some((life, self.put_stream_due(&identity, life, self.now_ms()).await?));
                 }
                 Updated::Unchanged(found) => return Ok((found.doc.clone(), Provision::Noop)),
             }

@@ -245,3 +245,35 @@ async fn a_creation_that_fails_for_certain_is_not_listed() {
         assert!(page.expect("listed").items.is_empty(), "{fault:?}");
     }
 }
+
+/// The life a reconfiguration meets may not be the one it set out to change: the marker must name the former.
+#[tokio::test]
+async fn a_reconfigured_stream_stands_under_a_marker_of_its_own_life() {
+    use leat::storage::meta::DueMarker;
+    use leat::types::config::{Patch, RetentionPolicy, StreamConfigPatch};
+    let world = World::new();
+    let (a, b) = (world.process_with_basin().await, world.process());
+    let config = StreamConfigLayer::default();
+    a.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    let markers = a.faults.count(Operation::Put, "due/");
+    a.faults.hold(Operation::Put, "due/");
+    let infinite = Patch::Set(RetentionPolicy::Infinite);
+    let patch = StreamConfigPatch { retention_policy: infinite, ..StreamConfigPatch::default() };
+    let reconfigure = async { a.service.reconfigure_stream(&basin(), &name("s"), patch).await };
+    let (changed, ()) = tokio::join!(reconfigure, async {
+        a.faults.seen(markers + 1, Operation::Put, "due/").await;
+        b.service.delete_stream(&basin(), &name("s")).await.expect("deleted");
+        b.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+        a.faults.release();
+    });
+    assert_eq!(changed.expect("changed").retention_policy, RetentionPolicy::Infinite);
+    let basin_life = load_basin(&*world.store, &basin()).await.expect("read").expect("there").doc.head;
+    let identity = Identity { kind: StreamKind::S2, basin: basin_life.incarnation, name: name("s") };
+    let found = load_manifest(&*world.store, &identity, None).await.expect("readable");
+    let Found::Changed(manifest) = found else { panic!("{found:?}") };
+    let marker = world.store.get(&manifest.doc.due).await.expect("read").expect("named, so there").bytes;
+    let DueMarker::Stream { incarnation, .. } = DueMarker::decode(&marker).expect("whole") else {
+        panic!("a marker of a basin")
+    };
+    assert_eq!(incarnation, manifest.doc.head.incarnation);
+}
