@@ -75,6 +75,7 @@ impl Service {
         name: &StreamName,
         config: StreamConfigLayer,
     ) -> Result<(StreamInfo, Provision)> {
+        let deadline = self.deadline();
         loop {
             let (found, provision) = self.provision(basin, name, config, None).await?;
             if provision == Provision::Created {
@@ -84,6 +85,9 @@ impl Service {
             let resolved = config.merge(default).resolve(self.default_storage_class);
             match self.set_config(basin, name, |_| resolved).await {
                 Ok((manifest, provision)) => return Ok((info(name, &manifest), provision)),
+                Err(Error::StreamNotFound(_)) if deadline.has_passed() => {
+                    return Err(Error::TransactionConflict(name.to_string()));
+                }
                 // It was deleted between the two steps: create it after all.
                 Err(Error::StreamNotFound(_)) => {}
                 Err(error) => return Err(error),

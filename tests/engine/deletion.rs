@@ -277,3 +277,24 @@ async fn a_reconfigured_stream_stands_under_a_marker_of_its_own_life() {
     };
     assert_eq!(incarnation, manifest.doc.head.incarnation);
 }
+
+/// An entry that this version cannot remove must not keep a deletion listing for ever.
+#[tokio::test]
+async fn a_deletion_stops_at_an_entry_that_stays() {
+    use leat::storage::key::{CatalogEntry, Incarnation, catalog_entry};
+    let world = World::new();
+    let process = world.process_with_basin().await;
+    process.append("s", &["x"]).await.expect("created");
+    let life = load_basin(&*world.store, &basin()).await.expect("read").expect("there").doc.head.incarnation;
+    let entry = CatalogEntry { name: name("t"), created_at_ms: 1, incarnation: Incarnation::fresh() };
+    let key = catalog_entry(life, &entry);
+    let of_a_later_version = format!("{}-7", key.strip_suffix("-0").expect("no cipher"));
+    world.store.put(&of_a_later_version, bytes::Bytes::new()).await.expect("written");
+    process.service.delete_basin(&basin()).await.expect("accepted");
+    tokio::time::timeout(Duration::from_secs(10), process.service.finish()).await.expect("it ends");
+    assert!(process.faults.count(Operation::List, "catalog/") < 10);
+    let config = process.service.basin_config(&basin()).await;
+    assert!(matches!(config, Err(Error::BasinNotFound(_))), "{config:?}");
+    let again = process.service.create_basin(&basin(), BasinConfig::default(), None).await;
+    assert!(matches!(again, Err(Error::BasinDeletionPending(_))), "{again:?}");
+}
