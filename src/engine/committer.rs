@@ -127,7 +127,7 @@ impl Group {
         }
         self.chunk = Some(chunk);
         let first = first.unwrap_or_default();
-        Ok(uploaded.reference(base, now_ms, first, &timestamps, accepted.metered_bytes))
+        Ok(uploaded.reference(base, now_ms, (first, &timestamps), accepted.metered_bytes))
     }
 }
 

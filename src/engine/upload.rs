@@ -161,8 +161,7 @@ impl BatchChunk {
         &self,
         manifest: &Manifest,
         now_ms: u64,
-        first: usize,
-        timestamps: &[u64],
+        (first, timestamps): (usize, &[u64]),
         metered_bytes: u64,
     ) -> Option<Ref> {
         let Target::Chunk { class, footer_at, bytes, .. } = self.target else { return None };
