@@ -24,8 +24,9 @@ pub use follower::Follow;
 pub use reader::Batch;
 pub use stream::{Snapshot, Stream, Updated};
 
+use crate::storage::identity::Identity;
 use crate::storage::key::{ObjectId, StreamHash};
-use crate::storage::manifest::{Identity, Shape};
+use crate::storage::manifest::Shape;
 use crate::storage::register::PutLatency;
 use crate::storage::{self};
 use crate::store::Store;
