@@ -24,10 +24,10 @@ use crate::types::config::RetentionPolicy;
 use crate::types::limits::{BATCH_METERED_BYTES_MAX, BATCH_RECORDS_MAX};
 use crate::types::record::{BeyondTail, ReadLimits, ReadRequest, ReadStart, SequencedRecord};
 
-/// Chunks up to this size are fetched whole.
-const WHOLE_CHUNK_BYTES_MAX: u64 = 256 * 1024;
-/// Objects fetched at the same time for one batch.
-const FETCHES_MAX: usize = 8;
+/// Chunks up to this size are fetched whole, in one request: a batch may want as much of a larger one.
+const WHOLE_CHUNK_BYTES_MAX: u64 = BATCH_METERED_BYTES_MAX;
+/// Objects fetched at the same time for one batch. Many are small ones: a batch bounds all of them together.
+const FETCHES_MAX: usize = 32;
 /// A record is never hidden before its age, whatever the clocks say within this.
 const RETENTION_SLACK_MS: u64 = 5_000;
 /// How often a read follows objects that a sweeper takes away before it gives up.
@@ -119,10 +119,7 @@ impl Stream {
     async fn try_read(&self, manifest: &Manifest, mut bounds: Bounds, limits: ReadLimits) -> Result<Batch> {
         bounds.seq_num = bounds.seq_num.max(manifest.log.trim_point);
         bounds.arrival_ms = bounds.arrival_ms.max(self.oldest_arrival_ms(manifest));
-        let mut refs = Vec::new();
-        for level in manifest.levels.iter().rev() {
-            self.collect(manifest, level, &bounds, &mut refs).await?;
-        }
+        let refs = self.locate(manifest, &bounds, 1).await?;
         let fetches: Vec<_> = refs.iter().map(|r| self.fetch(manifest, *r, bounds)).collect();
         let fetched: Vec<Fetched> =
             futures::stream::iter(fetches).buffered(FETCHES_MAX).try_collect().await?;
@@ -136,6 +133,22 @@ impl Stream {
         Ok(filler.batch)
     }
 
+    /// Brings into memory what `batches` batches after the one from `from` on need, if that one has to wait for
+    /// the store itself. What fails here is asked for again by whoever needs it.
+    pub async fn fetch_ahead(&self, snapshot: &Snapshot, from: u64, batches: u64) {
+        let manifest = &snapshot.doc;
+        let bounds = Bounds { seq_num: from.max(manifest.log.trim_point), ..Bounds::default() };
+        let Ok(waited_for) = self.locate(manifest, &bounds, 1).await else { return };
+        if waited_for.iter().all(|r| self.shared.objects.footer(r.id).is_some()) {
+            return;
+        }
+        let Ok(refs) = self.locate(manifest, &bounds, 1 + batches).await else { return };
+        let ahead: Vec<_> =
+            refs.iter().skip(waited_for.len()).filter_map(|r| self.chunk(manifest, r)).collect();
+        let fetches: Vec<_> = ahead.iter().map(|chunk| chunk.footer(manifest)).collect();
+        futures::stream::iter(fetches).buffer_unordered(FETCHES_MAX).for_each(|_| async {}).await;
+    }
+
     /// Arrivals before this are past the stream's retention.
     fn oldest_arrival_ms(&self, manifest: &Manifest) -> u64 {
         match manifest.config.retention_policy {
@@ -147,22 +160,31 @@ impl Stream {
         }
     }
 
-    /// Adds the chunk refs under `refs` that a batch from `bounds` on may need.
+    /// The chunk refs that this many batches from `bounds` on may need.
+    async fn locate(&self, manifest: &Manifest, bounds: &Bounds, batches: u64) -> Result<Vec<Ref>> {
+        let mut found = Found { refs: Vec::new(), batches };
+        for level in manifest.levels.iter().rev() {
+            self.collect(manifest, level, bounds, &mut found).await?;
+        }
+        Ok(found.refs)
+    }
+
+    /// Adds the chunk refs under `refs` that are wanted from `bounds` on.
     fn collect<'a>(
         &'a self,
         manifest: &'a Manifest,
         refs: &'a [Ref],
         bounds: &'a Bounds,
-        found: &'a mut Vec<Ref>,
+        found: &'a mut Found,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let from = refs.partition_point(|r| bounds.skips(r));
             for r in refs.iter().skip(from) {
-                if is_enough(found) {
+                if is_enough(&found.refs, found.batches) {
                     break;
                 }
                 match r.target {
-                    Target::Chunk { .. } => found.push(*r),
+                    Target::Chunk { .. } => found.refs.push(*r),
                     Target::Page { .. } => {
                         let page = load_page(&self.shared, &self.hash, manifest.head.incarnation, r).await?;
                         self.collect(manifest, &page.refs, bounds, found).await?;
@@ -175,16 +197,10 @@ impl Stream {
 
     /// The records of one chunk ref from `bounds` on, as many as a batch may need.
     async fn fetch(&self, manifest: &Manifest, r: Ref, bounds: Bounds) -> Result<Fetched> {
-        let Target::Chunk { class, first, footer_at, bytes } = r.target else {
+        let Some(chunk) = self.chunk(manifest, &r) else {
             return Err(Error::Overloaded("a page where a chunk should be"));
         };
-        let chunk = ChunkReader {
-            stream: self,
-            key: key::chunk(class, &self.hash, manifest.head.incarnation, r.id),
-            id: r.id,
-            footer_at,
-            bytes,
-        };
+        let first = chunk.first;
         let footer = chunk.footer(manifest).await?;
         let end = first + r.count;
         let mut from = first + bounds.seq_num.saturating_sub(r.base_seq);
@@ -208,6 +224,13 @@ impl Stream {
         let read_to = blocks.last().map_or(end, |(_, b)| (b.first + b.count).min(end));
         Ok(Fetched { records, end_seq: r.base_seq + (read_to - first) })
     }
+
+    /// The way to the chunk that a ref names.
+    fn chunk(&self, manifest: &Manifest, r: &Ref) -> Option<ChunkReader<'_>> {
+        let Target::Chunk { class, first, footer_at, bytes } = r.target else { return None };
+        let key = key::chunk(class, &self.hash, manifest.head.incarnation, r.id);
+        Some(ChunkReader { stream: self, key, id: r.id, first, footer_at, bytes })
+    }
 }
 
 /// What was read of one ref.
@@ -217,11 +240,17 @@ struct Fetched {
     end_seq: u64,
 }
 
-/// Whether these refs hold a full batch, whatever of the first is skipped.
-fn is_enough(refs: &[Ref]) -> bool {
+/// Chunk refs, oldest first, as many as some batches need.
+struct Found {
+    refs: Vec<Ref>,
+    batches: u64,
+}
+
+/// Whether these refs hold so many full batches, whatever of the first is skipped.
+fn is_enough(refs: &[Ref], batches: u64) -> bool {
     let rest = refs.get(1..).unwrap_or_default();
-    rest.iter().map(|r| r.count).sum::<u64>() >= BATCH_RECORDS_MAX as u64
-        || rest.iter().map(|r| r.metered_bytes).sum::<u64>() >= BATCH_METERED_BYTES_MAX
+    rest.iter().map(|r| r.count).sum::<u64>() >= batches * BATCH_RECORDS_MAX as u64
+        || rest.iter().map(|r| r.metered_bytes).sum::<u64>() >= batches * BATCH_METERED_BYTES_MAX
 }
 
 /// The blocks that hold the first records of a range at or above a timestamp, enough for a batch whatever of
@@ -329,6 +358,8 @@ struct ChunkReader<'a> {
     stream: &'a Stream,
     key: String,
     id: ObjectId,
+    /// The ref's first record, counted within the chunk.
+    first: u64,
     footer_at: u64,
     bytes: u64,
 }
