@@ -19,6 +19,10 @@ tidy:
 conformance:
     cargo test --test conformance
 
+# What an append costs beside a raw PUT; about a minute
+bench *args:
+    cargo bench --bench append -- {{args}}
+
 # Format, lints, documentation
 lint:
     cargo fmt --all -- --check
