@@ -15,6 +15,10 @@ test *args:
 tidy:
     cargo test --test tidy
 
+# Random histories of several processes under faults, checked against a cold read
+histories cases='2000':
+    LEAT_HISTORY_CASES={{cases}} cargo test --test engine history
+
 # The official SDKs against the built server
 conformance:
     cargo test --test conformance
