@@ -110,10 +110,10 @@ impl Writer {
         let accepted = Accepted::of(admission, group);
         let inline = (accepted.encoded_bytes_max <= 2 * inline_max)
             .then(|| accepted.inline(group, admission))
-            .filter(|commit| commit.bytes() <= inline_max);
+            .filter(|commit| commit.bytes_max() <= inline_max);
         match inline {
             Some(commit) => {
-                if next.tail.bytes() + commit.bytes() > inline_max {
+                if next.tail.bytes() + commit.bytes_max() > inline_max {
                     self.roll_tail(stream, base, &mut next, now_ms).await?;
                 }
                 next.tail.0.push(commit);

@@ -19,6 +19,8 @@ use crate::types::time::Deadline;
 
 /// How often a call starts over because a basin or stream was deleted and made again under it.
 const RESTARTS_MAX: usize = 16;
+/// Batches that a session may have fetched before they are asked for.
+const AHEAD_BATCHES_MAX: u64 = 8;
 /// Bounds of the silence between heartbeats.
 const HEARTBEAT_MS: std::ops::Range<u64> = 5_000..15_000;
 
@@ -68,6 +70,9 @@ pub struct ReadSession {
     snapshot: Arc<Snapshot>,
     next_seq_num: u64,
     limits: ReadLimits,
+    /// Batches asked for beyond the one that is waited for: none at first, twice as many each time, because a
+    /// client that came so far is likely to read on.
+    ahead_batches: u64,
     /// Longest idle gap; `None` is for ever.
     wait: Option<Duration>,
     follow: Option<Follow>,
@@ -131,8 +136,13 @@ impl ReadSession {
     }
 
     async fn step_read(&mut self, tail: StreamPosition) -> Result<Option<ReadEvent>> {
-        let read = self.stream.read_batch(&self.snapshot, self.next_seq_num, self.limits).await;
+        let read = self.stream.read_batch(&self.snapshot, self.next_seq_num, self.limits);
+        let ahead = self.stream.fetch_ahead(&self.snapshot, self.next_seq_num, self.ahead_batches);
+        let (read, ()) = futures::join!(read, ahead);
         let batch = read.map_err(|e| self.of_stream(e))?;
+        if self.limits.is_unbounded() {
+            self.ahead_batches = (self.ahead_batches * 2).clamp(1, AHEAD_BATCHES_MAX);
+        }
         self.next_seq_num = batch.next_seq_num;
         self.limits = self.limits.after(&batch.records);
         self.is_done = batch.is_last;
@@ -269,6 +279,7 @@ impl Service {
             snapshot,
             next_seq_num,
             limits: request.limits,
+            ahead_batches: 0,
             wait,
             follow: None,
             idle_until: None,
