@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::admission::{Admission, Admitted, admit, stamp};
 use super::group::{Accepted, Group};
-use super::queue::{Pending, Writer};
+use super::queue::Writer;
 use super::stream::{Snapshot, Stream};
 use super::upload::{Begun, PageRoll, TailRoll, enter_chunk, joined, move_count};
 use super::{Error, Result};
@@ -48,7 +48,7 @@ impl Writer {
         let mut attempt = 0;
         loop {
             let timestamping = base.doc.config.timestamping;
-            let candidates = group.batches.iter().map(Pending::candidate);
+            let candidates = group.batches.iter().map(|batch| batch.candidate(base.doc.head.incarnation));
             let admission = admit(&base.doc.log, timestamping, candidates, group.arrival_ms);
             if !admission.accepts_any() {
                 // A refusal is given only against a manifest known to be current.

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
-use super::admission::{Candidate, SessionId};
+use super::admission::{Candidate, Rejection, SessionId};
 use super::upload::{PageRoll, TailRoll, Uploading};
 use super::{Error, Result};
+use crate::storage::key::Incarnation;
 use crate::types::limits::CHUNK_BYTES_MAX;
 use crate::types::record::{AppendAck, AppendInput};
 use crate::types::time::Deadline;
@@ -18,6 +19,8 @@ use crate::types::time::Deadline;
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,
+    /// The life of the stream it began in.
+    life: Incarnation,
     /// No more batches are taken. Those taken before may still be committed.
     is_closed: AtomicBool,
     /// None of its batches is accepted any more, whether it waits or is yet to come.
@@ -25,12 +28,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session in which nothing has failed.
+    /// A session on this life of a stream, in which nothing has failed.
     #[must_use]
-    pub fn begin() -> Arc<Self> {
+    pub fn begin(life: Incarnation) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = SessionId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Self { id, is_closed: AtomicBool::new(false), has_ended: AtomicBool::new(false) })
+        Arc::new(Self { id, life, is_closed: AtomicBool::new(false), has_ended: AtomicBool::new(false) })
     }
 
     /// From now on, none of its batches is accepted. One whose commit is on its way may still land.
@@ -42,6 +45,14 @@ impl Session {
     /// From now on, no more batches are taken, because one was not: the ones before it are not affected.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
+    }
+
+    fn refusal(&self, life: Incarnation) -> Option<Rejection> {
+        match (self.has_ended.load(Ordering::Acquire), self.life == life) {
+            (true, _) => Some(Rejection::SessionEnded),
+            (false, false) => Some(Rejection::StreamRecreated),
+            (false, true) => None,
+        }
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -73,13 +84,13 @@ impl Drop for Pending {
 }
 
 impl Pending {
-    /// What is to be judged.
-    pub(super) fn candidate(&self) -> Candidate<'_> {
+    /// What is to be judged on a state of this life of the stream.
+    pub(super) fn candidate(&self, life: Incarnation) -> Candidate<'_> {
         let session = self.session.as_ref();
         Candidate {
             input: &self.input,
             session: session.map(|session| session.id),
-            is_ended: session.is_some_and(|session| session.has_ended.load(Ordering::Acquire)),
+            refusal: session.and_then(|session| session.refusal(life)),
         }
     }
 

@@ -228,11 +228,10 @@ impl Service {
     /// Opens a session of appends; the stream is there, or is created if its basin says so.
     pub async fn append_session(&self, target: &StreamRef) -> Result<AppendSession> {
         let open = |stream: Arc<Stream>| async move {
-            stream.refresh_live().await?;
-            Ok(stream)
+            let life = stream.refresh_live().await?.doc.head.incarnation;
+            Ok(AppendSession { stream, session: Session::begin(life) })
         };
-        let stream = self.with_stream(target, CreateOn::Append, open).await?;
-        Ok(AppendSession { stream, session: Session::begin() })
+        self.with_stream(target, CreateOn::Append, open).await
     }
 
     /// The position of the next record; linearizable.

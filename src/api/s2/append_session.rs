@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use futures::{FutureExt, Stream, StreamExt, stream};
@@ -30,6 +30,8 @@ use crate::types::record::{AppendAck, AppendInput, Header, Record};
 const SESSION_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Inputs of one session that may wait for their acks.
 const SESSION_INPUTS_MAX: usize = 4_096;
+/// Acks are sent together up to this many bytes, if they come together.
+const ACKS_BYTES_TARGET: usize = 16 * 1024;
 /// What an input takes of memory beside its records.
 const INPUT_OVERHEAD_BYTES: usize = 256;
 
@@ -124,13 +126,7 @@ impl Exchange {
                 () = drained(&mut self.draining), if self.ending.is_none() => {
                     self.ending = Some(Ending::Failed(Error::draining()));
                 }
-                Some((outcome, bytes)) = self.acks.next(), if !self.acks.is_empty() => {
-                    self.bytes_in_flight -= bytes;
-                    return Some(match outcome {
-                        Ok(ack) => frame::encode(&proto::encode_ack(ack), self.coding),
-                        Err(error) => self.fail(&error.into()),
-                    });
-                }
+                Some(first) = self.acks.next(), if !self.acks.is_empty() => return Some(self.acks_from(first)),
                 (input, permit) = ready(&mut self.waiting), if self.waiting.is_some() => {
                     self.waiting = None;
                     self.submit(input, permit);
@@ -138,6 +134,27 @@ impl Exchange {
                 piece = self.body.frame(), if reads => self.take_piece(piece),
             }
         }
+    }
+
+    /// This ack and those that are there as well: a commit acknowledges many inputs at once.
+    fn acks_from(&mut self, first: (service::Result<AppendAck>, usize)) -> Bytes {
+        let mut out = BytesMut::new();
+        let mut next = Some(first);
+        while let Some((outcome, bytes)) = next {
+            self.bytes_in_flight -= bytes;
+            match outcome {
+                Ok(ack) => out.put(frame::encode(&proto::encode_ack(ack), self.coding)),
+                Err(error) => {
+                    out.put(self.fail(&error.into()));
+                    break;
+                }
+            }
+            next = match out.len() < ACKS_BYTES_TARGET {
+                true => self.acks.next().now_or_never().flatten(),
+                false => None,
+            };
+        }
+        out.freeze()
     }
 
     fn may_take(&self) -> bool {

@@ -202,7 +202,7 @@ proptest! {
         };
         prop_assert_eq!(&expected, &theirs::ReadBatch::from(their_batch(&batch)));
         for (coding, _) in CODINGS {
-            let mut bytes = BytesMut::from(&frame::encode(&proto::encode_batch(batch.clone()), coding)[..]);
+            let mut bytes = BytesMut::from(&frame::encode_with(coding, |out| proto::encode_batch_into(batch.clone(), out))[..]);
             let Some(SessionMessage::Regular(data)) = FrameDecoder.decode(&mut bytes).unwrap() else {
                 panic!("no message")
             };

@@ -484,3 +484,21 @@ async fn a_stream_deleted_under_a_session_ends_it() {
     Session::ends_with(&session.rest().await, 0, 0, 404, &json!("stream_not_found"));
     assert_eq!(world.get(&records("s")).send().await.status, 404);
 }
+
+#[tokio::test]
+async fn a_session_does_not_go_on_in_another_life_of_its_stream() {
+    let world = empty().await;
+    let mut session = world.append_session("s").await;
+    session.append(&input("x"));
+    assert_eq!(session.ack().await, 0..1);
+    world.delete("/streams/s").send().await.is(202);
+    world.stream("s").await;
+    for _ in 0..3 {
+        session.append(&input("y"));
+    }
+    Session::ends_with(&session.rest().await, 0, 0, 404, &json!("stream_not_found"));
+    assert_eq!(world.tail("s").await, 0);
+    let mut session = world.append_session("s").await;
+    session.append(&input("z"));
+    assert_eq!(session.ack().await, 0..1);
+}
