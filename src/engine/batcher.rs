@@ -1,11 +1,15 @@
 //! Group commit: batches of one stream queue while a commit is in flight, and leave together.
 //!
-//! A queue has at most one driver, a task that takes what is queued, has it committed, and ends when nothing is
-//! left. It outlives its callers, because a batch that was queued may be committed although its client is gone.
+//! A queue has at most one driver, which takes what is queued, has it committed, and ends when nothing is left. It
+//! outlives its callers, because a batch that was queued may be committed although its client is gone.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::admission::Rejection;
@@ -50,7 +54,15 @@ impl Submitted {
 impl Stream {
     /// Commits a batch whole, or not at all.
     pub async fn append(self: &Arc<Self>, input: Arc<AppendInput>) -> Result<AppendAck> {
-        self.submit(input, None, None)?.outcome().await
+        let (submitted, driving) = self.enqueue(input, None, None)?;
+        let mut outcome = std::pin::pin!(submitted.outcome());
+        let Some(driving) = driving else { return outcome.await };
+        tokio::select! {
+            biased;
+            () = driving => outcome.await,
+            // The batches of others are still to be committed: that goes on as a task of its own.
+            outcome = &mut outcome => outcome,
+        }
     }
 
     /// Takes a batch to be committed whole, or not at all, after those submitted before it. The budget is given
@@ -61,6 +73,17 @@ impl Stream {
         session: Option<Arc<Session>>,
         budget: Option<OwnedSemaphorePermit>,
     ) -> Result<Submitted> {
+        // A driver that is dropped goes on as a task.
+        self.enqueue(input, session, budget).map(|(submitted, _driving)| submitted)
+    }
+
+    /// Queues a batch; yields the queue's driver if it has none yet.
+    fn enqueue(
+        self: &Arc<Self>,
+        input: Arc<AppendInput>,
+        session: Option<Arc<Session>>,
+        budget: Option<OwnedSemaphorePermit>,
+    ) -> Result<(Submitted, Option<Driving>)> {
         if session.as_ref().is_some_and(|session| session.is_closed()) {
             return Err(Error::Rejected(Rejection::SessionEnded));
         }
@@ -83,14 +106,40 @@ impl Stream {
             _budget: budget,
             reply: Some(reply),
         });
-        if !state.is_driven {
+        let driving = (!state.is_driven).then(|| {
             state.is_driven = true;
             let writer = state.writer.take().unwrap_or_default();
-            tokio::spawn(drive(Driver { stream: self.clone(), is_done: false }, writer));
-        }
+            Driving(Some(Box::pin(drive(Driver { stream: self.clone(), is_done: false }, writer))))
+        });
         drop(state);
         self.queue.arrived.notify_one();
-        Ok(Submitted { outcome, deadline, session })
+        Ok((Submitted { outcome, deadline, session }, driving))
+    }
+}
+
+/// The driver of a queue, at first in the hands of the caller that found the queue idle: a lone append wakes no
+/// other task. Should that caller go away, or have its outcome while others wait, the driver goes on as a task.
+struct Driving(Option<BoxFuture<'static, ()>>);
+
+impl Future for Driving {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(drive) = &mut self.0 else { return Poll::Ready(()) };
+        ready!(drive.as_mut().poll(context));
+        self.0 = None;
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        // A driver that panicked has given the queue back already.
+        if let (Some(drive), Ok(runtime)) = (self.0.take(), Handle::try_current())
+            && !std::thread::panicking()
+        {
+            runtime.spawn(drive);
+        }
     }
 }
 
