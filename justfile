@@ -16,8 +16,12 @@ tidy:
     cargo test --test tidy
 
 # The official SDKs against the built server
-conformance:
-    cargo test --test conformance
+conformance *args:
+    cargo test --test conformance {{args}}
+
+# A tour of the official `s2` command line; the first run builds it, which takes a while
+cli-tour:
+    tests/conformance/cli-tour.sh
 
 # Format, lints, documentation
 lint:
