@@ -15,6 +15,10 @@ test *args:
 tidy:
     cargo test --test tidy
 
+# Random histories of several processes under faults, checked against a cold read
+histories cases='2000':
+    LEAT_HISTORY_CASES={{cases}} cargo test --test engine history
+
 # The official SDKs against the built server
 conformance *args:
     cargo test --test conformance {{args}}
@@ -22,6 +26,14 @@ conformance *args:
 # A tour of the official `s2` command line; the first run builds it, which takes a while
 cli-tour:
     tests/conformance/cli-tour.sh
+
+# What a thousand idle sessions cost in memory
+soak:
+    cargo test --release --test it soak_ -- --ignored --nocapture
+
+# What an append costs beside a raw PUT; about a minute
+bench *args:
+    cargo bench --bench append -- {{args}}
 
 # Format, lints, documentation
 lint:

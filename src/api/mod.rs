@@ -37,7 +37,7 @@ const CORS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct ApiOptions {
     /// What `/metrics` shows; without it the path does not exist.
     pub metrics: Option<PrometheusHandle>,
-    /// Once it holds `true`, everything under `/v1` is refused and reads over SSE are sent elsewhere. A
+    /// Once it holds `true`, everything under `/v1` is refused and sessions are sent elsewhere. A
     /// channel whose sender is gone never changes again.
     pub draining: watch::Receiver<bool>,
     /// What pings tell the time by.

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -71,12 +72,17 @@ pub(super) async fn observe(
     let elapsed = started.elapsed();
     let code = response.status().as_u16();
     span.in_scope(|| {
-        tracing::info!(method, route, code, duration_ms = elapsed.as_secs_f64() * 1e3, "answered");
+        tracing::info!(method, route, code, duration_ms = milliseconds(elapsed), "answered");
     });
     let labels = [("route", route), ("method", method.to_owned()), ("code", code.to_string())];
     metrics::counter!(HTTP_REQUESTS, &labels).increment(1);
     metrics::histogram!(HTTP_REQUEST_DURATION, &labels).record(elapsed);
     response
+}
+
+/// For people: to the microsecond.
+fn milliseconds(elapsed: Duration) -> f64 {
+    (elapsed.as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// The method as a label; methods are free text, labels must not be.
@@ -111,5 +117,13 @@ mod tests {
             assert_eq!(choose(bad.as_bytes()).len(), 16, "{bad}");
         }
         assert_ne!(ids.generate(), ids.generate());
+    }
+
+    #[test]
+    fn durations_are_logged_to_the_microsecond() {
+        for (nanos, expected) in [(0, "0"), (1_499, "0.001"), (1_234_567, "1.235"), (90_000_000_000, "90000")]
+        {
+            assert_eq!(milliseconds(Duration::from_nanos(nanos)).to_string(), expected);
+        }
     }
 }

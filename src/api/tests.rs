@@ -348,3 +348,52 @@ async fn a_panic_is_an_answer() {
     let body = String::from_utf8(body.to_vec()).unwrap();
     assert!(body.starts_with(r#"{"code":"other""#) && !body.contains("secret"), "{body}");
 }
+
+/// The body of an append session's answer; the client sends this many inputs of about 400 bytes of memory each.
+async fn append_session(app: &Router, inputs: usize) -> Body {
+    let mut frame = vec![0, 0, 55, 0, 0x0a, 52, 0x1a, 50];
+    frame.extend([b'x'; 50]);
+    let frames = stream::iter(vec![frame; inputs].into_iter().map(Ok::<_, std::io::Error>));
+    let request = Request::post(RECORDS).version(http::Version::HTTP_2).header("s2-basin", "orders-eu");
+    let request = request.header("content-type", "s2s/proto").body(Body::from_stream(frames)).unwrap();
+    let response = app.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    response.into_body()
+}
+
+async fn app_with_session_budget(session_bytes_max: usize) -> Router {
+    let service = service();
+    let config = crate::types::config::BasinConfig { create_stream_on_append: true, ..Default::default() };
+    service.ensure_basin(&"orders-eu".try_into().unwrap(), config).await.unwrap();
+    router(service, ApiOptions { session_bytes_max, ..Default::default() })
+}
+
+/// How many acks come before the end, if it comes in time.
+async fn acks(body: Body) -> usize {
+    let body = tokio::time::timeout(Duration::from_secs(10), body.collect()).await.unwrap();
+    let body = body.unwrap().to_bytes();
+    let (mut rest, mut acks) = (&body[..], 0);
+    while let [0, 0, length, 0, after @ ..] = rest {
+        rest = &after[usize::from(*length) - 1..];
+        acks += 1;
+    }
+    assert!(rest.is_empty(), "{rest:?}");
+    acks
+}
+
+#[tokio::test]
+async fn a_session_whose_acks_nobody_reads_gives_its_budget_back() {
+    use futures::FutureExt;
+    let app = app_with_session_budget(1_600).await;
+    let mut deaf = append_session(&app, 4).await;
+    assert!(deaf.frame().now_or_never().is_none(), "its inputs are taken, and nothing is acknowledged yet");
+    assert_eq!(acks(append_session(&app, 20).await).await, 20);
+    assert_eq!(acks(deaf).await, 4);
+}
+
+#[tokio::test]
+async fn an_input_larger_than_the_whole_budget_waits_for_all_of_it() {
+    let app = app_with_session_budget(100).await;
+    let (one, two) = tokio::join!(append_session(&app, 5), append_session(&app, 5));
+    assert_eq!(tokio::join!(acks(one), acks(two)), (5, 5));
+}

@@ -40,6 +40,8 @@ pub enum Rejection {
     },
     /// An earlier batch of the same session was not accepted.
     SessionEnded,
+    /// The session began in another life of the stream: it was deleted, and created again.
+    StreamRecreated,
 }
 
 /// Whose pipelined batches belong together: after the first that fails, none of the later ones may be accepted.
@@ -47,19 +49,19 @@ pub enum Rejection {
 pub struct SessionId(pub u64);
 
 /// A batch to be judged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Candidate<'a> {
     /// What is to be appended, and on what conditions.
     pub input: &'a AppendInput,
     /// The session it came through.
     pub session: Option<SessionId>,
-    /// Whether that session has failed already.
-    pub is_ended: bool,
+    /// Why it is refused whatever it says, if it is.
+    pub refusal: Option<Rejection>,
 }
 
 impl<'a> From<&'a AppendInput> for Candidate<'a> {
     fn from(input: &'a AppendInput) -> Self {
-        Self { input, session: None, is_ended: false }
+        Self { input, session: None, refusal: None }
     }
 }
 
@@ -92,11 +94,12 @@ pub fn admit<'a>(
     let mut verdicts = Vec::new();
     let mut ended = HashSet::new();
     for batch in batches {
-        let Candidate { input: batch, session, is_ended } = batch.into();
-        let is_ended = is_ended || session.is_some_and(|session| ended.contains(&session));
-        let verdict = match is_ended {
-            true => Err(Rejection::SessionEnded),
-            false => admit_one(&log, timestamping, batch, now_ms),
+        let Candidate { input: batch, session, refusal } = batch.into();
+        let has_ended = session.is_some_and(|session| ended.contains(&session));
+        let verdict = match (refusal, has_ended) {
+            (Some(refusal), _) => Err(refusal),
+            (None, true) => Err(Rejection::SessionEnded),
+            (None, false) => admit_one(&log, timestamping, batch, now_ms),
         };
         if verdict.is_err() {
             ended.extend(session);
@@ -248,8 +251,8 @@ mod tests {
     fn after_a_refusal_nothing_more_of_its_session_is_accepted() {
         let at_zero = AppendInput::new(vec![at(None)], Some(0), None).expect("legal");
         let any = batch(vec![at(None)]);
-        let of = |input, session| Candidate { input, session: Some(SessionId(session)), is_ended: false };
-        let ended = Candidate { is_ended: true, ..of(&any, 3) };
+        let of = |input, session| Candidate { input, session: Some(SessionId(session)), refusal: None };
+        let ended = Candidate { refusal: Some(Rejection::SessionEnded), ..of(&any, 3) };
         let candidates =
             [of(&any, 1), of(&at_zero, 1), of(&any, 1), of(&any, 2), Candidate::from(&any), ended];
         let admission = admit(&LogState::default(), Timestamping::default(), candidates, NOW);

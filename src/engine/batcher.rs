@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::admission::Rejection;
 use super::group::Group;
 use super::queue::{Pending, Session, Writer};
 use super::stream::Stream;
@@ -25,44 +26,63 @@ const VERDICT_GRACE: Duration = Duration::from_millis(200);
 pub struct Submitted {
     outcome: oneshot::Receiver<Result<AppendAck>>,
     deadline: Deadline,
+    session: Option<Arc<Session>>,
 }
 
 impl Submitted {
     /// The outcome of the batch.
     pub async fn outcome(self) -> Result<AppendAck> {
         // The driver keeps to the same deadline and knows more: it has a moment to say so.
-        match tokio::time::timeout(self.deadline.remaining() + VERDICT_GRACE, self.outcome).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(Error::Indefinite { why: "the writer ended without an answer", source: None }),
-            Err(_) => Err(Error::Indefinite { why: "no outcome before the deadline", source: None }),
+        let Self { outcome, deadline, session } = self;
+        let why = match tokio::time::timeout(deadline.remaining() + VERDICT_GRACE, outcome).await {
+            Ok(Ok(outcome)) => return outcome,
+            Ok(Err(_)) => "the writer ended without an answer",
+            Err(_) => "no outcome before the deadline",
+        };
+        // The caller takes it for failed, so the later batches of its session must fail as well.
+        if let Some(session) = session {
+            session.end();
         }
+        Err(Error::Indefinite { why, source: None })
     }
 }
 
 impl Stream {
     /// Commits a batch whole, or not at all.
     pub async fn append(self: &Arc<Self>, input: Arc<AppendInput>) -> Result<AppendAck> {
-        self.submit(input, None)?.outcome().await
+        self.submit(input, None, None)?.outcome().await
     }
 
-    /// Takes a batch to be committed whole, or not at all, after those submitted before it.
+    /// Takes a batch to be committed whole, or not at all, after those submitted before it. The budget is given
+    /// back once the batch is answered.
     pub fn submit(
         self: &Arc<Self>,
         input: Arc<AppendInput>,
         session: Option<Arc<Session>>,
+        budget: Option<OwnedSemaphorePermit>,
     ) -> Result<Submitted> {
+        if session.as_ref().is_some_and(|session| session.is_closed()) {
+            return Err(Error::Rejected(Rejection::SessionEnded));
+        }
         let deadline = Deadline::after(self.shared.options.write_timeout);
         let encoded_bytes_max = input.records().iter().map(encoded_bytes_max).sum();
         let (reply, outcome) = oneshot::channel();
         let mut state = self.queue.state();
         if state.bytes + encoded_bytes_max > WRITER_QUEUE_BYTES_MAX {
             if let Some(session) = session {
-                session.end();
+                session.close();
             }
             return Err(Error::Overloaded("too many appends of this stream are waiting in this process"));
         }
         state.bytes += encoded_bytes_max;
-        state.batches.push_back(Pending { input, encoded_bytes_max, deadline, session, reply });
+        state.batches.push_back(Pending {
+            input,
+            encoded_bytes_max,
+            deadline,
+            session: session.clone(),
+            _budget: budget,
+            reply: Some(reply),
+        });
         if !state.is_driven {
             state.is_driven = true;
             let writer = state.writer.take().unwrap_or_default();
@@ -70,7 +90,7 @@ impl Stream {
         }
         drop(state);
         self.queue.arrived.notify_one();
-        Ok(Submitted { outcome, deadline })
+        Ok(Submitted { outcome, deadline, session })
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::admission::{Admission, Admitted, admit, stamp};
 use super::group::{Accepted, Group};
-use super::queue::{Pending, Writer};
+use super::queue::Writer;
 use super::stream::{Snapshot, Stream};
 use super::upload::{Begun, PageRoll, TailRoll, enter_chunk, joined, move_count};
 use super::{Error, Result};
@@ -48,7 +48,7 @@ impl Writer {
         let mut attempt = 0;
         loop {
             let timestamping = base.doc.config.timestamping;
-            let candidates = group.batches.iter().map(Pending::candidate);
+            let candidates = group.batches.iter().map(|batch| batch.candidate(base.doc.head.incarnation));
             let admission = admit(&base.doc.log, timestamping, candidates, group.arrival_ms);
             if !admission.accepts_any() {
                 // A refusal is given only against a manifest known to be current.
@@ -110,10 +110,10 @@ impl Writer {
         let accepted = Accepted::of(admission, group);
         let inline = (accepted.encoded_bytes_max <= 2 * inline_max)
             .then(|| accepted.inline(group, admission))
-            .filter(|commit| commit.bytes() <= inline_max);
+            .filter(|commit| commit.bytes_max() <= inline_max);
         match inline {
             Some(commit) => {
-                if next.tail.bytes() + commit.bytes() > inline_max {
+                if next.tail.bytes() + commit.bytes_max() > inline_max {
                     self.roll_tail(stream, base, &mut next, now_ms).await?;
                 }
                 next.tail.0.push(commit);

@@ -7,6 +7,7 @@ pub mod admission;
 mod batcher;
 mod cache;
 mod committer;
+mod fetch;
 mod follower;
 mod group;
 mod queue;
@@ -26,8 +27,9 @@ pub use queue::Session;
 pub use reader::Batch;
 pub use stream::{Snapshot, Stream, Updated};
 
+use crate::storage::identity::Identity;
 use crate::storage::key::{ObjectId, StreamHash};
-use crate::storage::manifest::{Identity, Shape};
+use crate::storage::manifest::Shape;
 use crate::storage::register::PutLatency;
 use crate::storage::{self};
 use crate::store::Store;

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
-use super::admission::{Candidate, SessionId};
+use super::admission::{Candidate, Rejection, SessionId};
 use super::upload::{PageRoll, TailRoll, Uploading};
 use super::{Error, Result};
+use crate::storage::key::Incarnation;
 use crate::types::limits::CHUNK_BYTES_MAX;
 use crate::types::record::{AppendAck, AppendInput};
 use crate::types::time::Deadline;
@@ -18,21 +19,44 @@ use crate::types::time::Deadline;
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,
+    /// The life of the stream it began in.
+    life: Incarnation,
+    /// No more batches are taken. Those taken before may still be committed.
+    is_closed: AtomicBool,
+    /// None of its batches is accepted any more, whether it waits or is yet to come.
     has_ended: AtomicBool,
 }
 
 impl Session {
-    /// A session in which nothing has failed.
+    /// A session on this life of a stream, in which nothing has failed.
     #[must_use]
-    pub fn begin() -> Arc<Self> {
+    pub fn begin(life: Incarnation) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = SessionId(NEXT.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Self { id, has_ended: AtomicBool::new(false) })
+        Arc::new(Self { id, life, is_closed: AtomicBool::new(false), has_ended: AtomicBool::new(false) })
     }
 
-    /// From now on, none of its batches is accepted.
-    pub(super) fn end(&self) {
+    /// From now on, none of its batches is accepted. One whose commit is on its way may still land.
+    pub fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// From now on, no more batches are taken, because one was not: the ones before it are not affected.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    fn refusal(&self, life: Incarnation) -> Option<Rejection> {
+        match (self.has_ended.load(Ordering::Acquire), self.life == life) {
+            (true, _) => Some(Rejection::SessionEnded),
+            (false, false) => Some(Rejection::StreamRecreated),
+            (false, true) => None,
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
     }
 }
 
@@ -43,26 +67,41 @@ pub(super) struct Pending {
     pub(super) encoded_bytes_max: usize,
     pub(super) deadline: Deadline,
     pub(super) session: Option<Arc<Session>>,
-    pub(super) reply: oneshot::Sender<Result<AppendAck>>,
+    /// What it holds of a budget for as long as it is in memory.
+    pub(super) _budget: Option<OwnedSemaphorePermit>,
+    /// Taken when it is answered.
+    pub(super) reply: Option<oneshot::Sender<Result<AppendAck>>>,
+}
+
+/// A batch that is dropped without an answer has failed like any other: the later ones of its session must not
+/// be accepted.
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let (Some(session), Some(_)) = (&self.session, &self.reply) {
+            session.end();
+        }
+    }
 }
 
 impl Pending {
-    /// What is to be judged.
-    pub(super) fn candidate(&self) -> Candidate<'_> {
+    /// What is to be judged on a state of this life of the stream.
+    pub(super) fn candidate(&self, life: Incarnation) -> Candidate<'_> {
         let session = self.session.as_ref();
         Candidate {
             input: &self.input,
             session: session.map(|session| session.id),
-            is_ended: session.is_some_and(|session| session.has_ended.load(Ordering::Acquire)),
+            refusal: session.and_then(|session| session.refusal(life)),
         }
     }
 
     /// Tells the caller, if it is still there. A failure ends the batch's session.
-    pub(super) fn answer(self, outcome: Result<AppendAck>) {
+    pub(super) fn answer(mut self, outcome: Result<AppendAck>) {
         if let (Some(session), Err(_)) = (&self.session, &outcome) {
             session.end();
         }
-        let _ = self.reply.send(outcome);
+        if let Some(reply) = self.reply.take() {
+            let _ = reply.send(outcome);
+        }
     }
 }
 

@@ -3,20 +3,19 @@
 //! A read is a traversal of the index with three lower bounds at once: sequence number, arrival (retention) and
 //! timestamp. All three never decrease along a stream, so whatever ends below a bound is skipped unread.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 
+use super::fetch::{ChunkReader, wanted_blocks};
 use super::stream::{Snapshot, Stream};
 use super::upload::load_page;
 use super::{Error, Result};
-use crate::storage::chunk::{Block, Footer, decode_block, open_block};
+use crate::storage::chunk::decode_block;
 use crate::storage::frame::Damaged;
 use crate::storage::index::{Ref, Target};
-use crate::storage::key::{self, ObjectId, StreamHash};
+use crate::storage::key::{self, StreamHash};
 use crate::storage::manifest::Manifest;
 use crate::storage::record::{StampedRecord, decode_run};
 use crate::storage::{self};
@@ -24,10 +23,8 @@ use crate::types::config::RetentionPolicy;
 use crate::types::limits::{BATCH_METERED_BYTES_MAX, BATCH_RECORDS_MAX};
 use crate::types::record::{BeyondTail, ReadLimits, ReadRequest, ReadStart, SequencedRecord};
 
-/// Chunks up to this size are fetched whole.
-const WHOLE_CHUNK_BYTES_MAX: u64 = 256 * 1024;
-/// Objects fetched at the same time for one batch.
-const FETCHES_MAX: usize = 8;
+/// Objects fetched at the same time for one batch. Many are small ones: a batch bounds all of them together.
+const FETCHES_MAX: usize = 32;
 /// A record is never hidden before its age, whatever the clocks say within this.
 const RETENTION_SLACK_MS: u64 = 5_000;
 /// How often a read follows objects that a sweeper takes away before it gives up.
@@ -119,10 +116,7 @@ impl Stream {
     async fn try_read(&self, manifest: &Manifest, mut bounds: Bounds, limits: ReadLimits) -> Result<Batch> {
         bounds.seq_num = bounds.seq_num.max(manifest.log.trim_point);
         bounds.arrival_ms = bounds.arrival_ms.max(self.oldest_arrival_ms(manifest));
-        let mut refs = Vec::new();
-        for level in manifest.levels.iter().rev() {
-            self.collect(manifest, level, &bounds, &mut refs).await?;
-        }
+        let refs = self.locate(manifest, &bounds, 1).await?;
         let fetches: Vec<_> = refs.iter().map(|r| self.fetch(manifest, *r, bounds)).collect();
         let fetched: Vec<Fetched> =
             futures::stream::iter(fetches).buffered(FETCHES_MAX).try_collect().await?;
@@ -136,6 +130,22 @@ impl Stream {
         Ok(filler.batch)
     }
 
+    /// Brings into memory what `batches` batches after the one from `from` on need, if that one has to wait for
+    /// the store itself. What fails here is asked for again by whoever needs it.
+    pub async fn fetch_ahead(&self, snapshot: &Snapshot, from: u64, batches: u64) {
+        let manifest = &snapshot.doc;
+        let bounds = Bounds { seq_num: from.max(manifest.log.trim_point), ..Bounds::default() };
+        let Ok(waited_for) = self.locate(manifest, &bounds, 1).await else { return };
+        if waited_for.iter().all(|r| self.shared.objects.footer(r.id).is_some()) {
+            return;
+        }
+        let Ok(refs) = self.locate(manifest, &bounds, 1 + batches).await else { return };
+        let ahead: Vec<_> =
+            refs.iter().skip(waited_for.len()).filter_map(|r| ChunkReader::of(self, manifest, r)).collect();
+        let fetches: Vec<_> = ahead.iter().map(|chunk| chunk.footer(manifest)).collect();
+        futures::stream::iter(fetches).buffer_unordered(FETCHES_MAX).for_each(|_| async {}).await;
+    }
+
     /// Arrivals before this are past the stream's retention.
     fn oldest_arrival_ms(&self, manifest: &Manifest) -> u64 {
         match manifest.config.retention_policy {
@@ -147,22 +157,31 @@ impl Stream {
         }
     }
 
-    /// Adds the chunk refs under `refs` that a batch from `bounds` on may need.
+    /// The chunk refs that this many batches from `bounds` on may need.
+    async fn locate(&self, manifest: &Manifest, bounds: &Bounds, batches: u64) -> Result<Vec<Ref>> {
+        let mut found = Found { refs: Vec::new(), batches };
+        for level in manifest.levels.iter().rev() {
+            self.collect(manifest, level, bounds, &mut found).await?;
+        }
+        Ok(found.refs)
+    }
+
+    /// Adds the chunk refs under `refs` that are wanted from `bounds` on.
     fn collect<'a>(
         &'a self,
         manifest: &'a Manifest,
         refs: &'a [Ref],
         bounds: &'a Bounds,
-        found: &'a mut Vec<Ref>,
+        found: &'a mut Found,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let from = refs.partition_point(|r| bounds.skips(r));
             for r in refs.iter().skip(from) {
-                if is_enough(found) {
+                if is_enough(&found.refs, found.batches) {
                     break;
                 }
                 match r.target {
-                    Target::Chunk { .. } => found.push(*r),
+                    Target::Chunk { .. } => found.refs.push(*r),
                     Target::Page { .. } => {
                         let page = load_page(&self.shared, &self.hash, manifest.head.incarnation, r).await?;
                         self.collect(manifest, &page.refs, bounds, found).await?;
@@ -175,16 +194,10 @@ impl Stream {
 
     /// The records of one chunk ref from `bounds` on, as many as a batch may need.
     async fn fetch(&self, manifest: &Manifest, r: Ref, bounds: Bounds) -> Result<Fetched> {
-        let Target::Chunk { class, first, footer_at, bytes } = r.target else {
+        let Some(chunk) = ChunkReader::of(self, manifest, &r) else {
             return Err(Error::broken("index", "a page where a chunk should be"));
         };
-        let chunk = ChunkReader {
-            stream: self,
-            key: key::chunk(class, &self.hash, manifest.head.incarnation, r.id),
-            id: r.id,
-            footer_at,
-            bytes,
-        };
+        let first = chunk.first;
         let footer = chunk.footer(manifest).await?;
         let end = first + r.count;
         let mut from = first + bounds.seq_num.saturating_sub(r.base_seq);
@@ -217,30 +230,17 @@ struct Fetched {
     end_seq: u64,
 }
 
-/// Whether these refs hold a full batch, whatever of the first is skipped.
-fn is_enough(refs: &[Ref]) -> bool {
-    let rest = refs.get(1..).unwrap_or_default();
-    rest.iter().map(|r| r.count).sum::<u64>() >= BATCH_RECORDS_MAX as u64
-        || rest.iter().map(|r| r.metered_bytes).sum::<u64>() >= BATCH_METERED_BYTES_MAX
+/// Chunk refs, oldest first, as many as some batches need.
+struct Found {
+    refs: Vec<Ref>,
+    batches: u64,
 }
 
-/// The blocks that hold the first records of a range at or above a timestamp, enough for a batch whatever of
-/// the first block is skipped.
-fn wanted_blocks(footer: &Footer, records: Range<u64>, timestamp: u64) -> Vec<(usize, Block)> {
-    let mut wanted: Vec<(usize, Block)> = Vec::new();
-    for (index, block) in footer.blocks_of(records) {
-        if block.last_timestamp < timestamp {
-            continue;
-        }
-        wanted.push((index, *block));
-        let rest = wanted.get(1..).unwrap_or_default();
-        if rest.iter().map(|(_, b)| b.count).sum::<u64>() >= BATCH_RECORDS_MAX as u64
-            || rest.iter().map(|(_, b)| b.len).sum::<u64>() >= BATCH_METERED_BYTES_MAX
-        {
-            break;
-        }
-    }
-    wanted
+/// Whether these refs hold so many full batches, whatever of the first is skipped.
+fn is_enough(refs: &[Ref], batches: u64) -> bool {
+    let rest = refs.get(1..).unwrap_or_default();
+    rest.iter().map(|r| r.count).sum::<u64>() >= batches * BATCH_RECORDS_MAX as u64
+        || rest.iter().map(|r| r.metered_bytes).sum::<u64>() >= batches * BATCH_METERED_BYTES_MAX
 }
 
 fn sequenced(seq_num: u64, timestamp: u64, record: StampedRecord) -> SequencedRecord {
@@ -321,83 +321,5 @@ impl Filler {
         self.batch.next_seq_num = after;
         self.batch.is_last = count_max == Some(count as u64) || bytes == Some(metered);
         !self.batch.is_last
-    }
-}
-
-/// Reads parts of one chunk.
-struct ChunkReader<'a> {
-    stream: &'a Stream,
-    key: String,
-    id: ObjectId,
-    footer_at: u64,
-    bytes: u64,
-}
-
-impl ChunkReader<'_> {
-    async fn get(&self, range: Range<u64>) -> Result<Bytes> {
-        let found = self.stream.shared.store.get_range(&self.key, range.clone()).await;
-        let bytes = found.map_err(storage::Error::Store)?.ok_or(Error::Missing(self.id))?;
-        if bytes.len() as u64 != range.end - range.start {
-            return Err(self.damaged(Damaged::new("chunk", "shorter than its ref says")));
-        }
-        Ok(bytes)
-    }
-
-    fn damaged(&self, source: Damaged) -> Error {
-        storage::Error::damaged(&self.key, source).into()
-    }
-
-    /// The footer; a small chunk is fetched whole for it.
-    async fn footer(&self, manifest: &Manifest) -> Result<Arc<Footer>> {
-        let cache = &self.stream.shared.objects;
-        if let Some(footer) = cache.footer(self.id) {
-            return Ok(footer);
-        }
-        let is_small = self.bytes <= WHOLE_CHUNK_BYTES_MAX;
-        let from = if is_small { 0 } else { self.footer_at };
-        let object = self.get(from..self.bytes).await?;
-        let at = usize::try_from(self.footer_at - from)
-            .map_err(|_large| self.damaged(Damaged::new("chunk", "larger than this machine can address")))?;
-        let footer = Footer::decode(&object.slice(at..), manifest.head.incarnation);
-        let footer = Arc::new(footer.map_err(|e| self.damaged(e))?);
-        if is_small {
-            for (index, block) in footer.blocks.iter().enumerate() {
-                cache.keep_block(self.id, index, self.open(&object, block, 0)?);
-            }
-        }
-        cache.keep_footer(self.id, footer.clone());
-        Ok(footer)
-    }
-
-    /// Consecutive blocks, from memory or by one request over those that are not there.
-    async fn blocks(&self, wanted: &[(usize, Block)]) -> Result<Vec<Bytes>> {
-        let cache = &self.stream.shared.objects;
-        let mut runs: Vec<Option<Bytes>> =
-            wanted.iter().map(|(index, _)| cache.block(self.id, *index)).collect();
-        let mut missing = wanted.iter().zip(&runs).filter(|(_, run)| run.is_none()).map(|((_, b), _)| b);
-        if let Some(first) = missing.next() {
-            let last = missing.last().unwrap_or(first);
-            let from = first.at;
-            let object = self.get(from..last.at + last.len).await?;
-            for ((index, block), run) in wanted.iter().zip(&mut runs) {
-                if run.is_none() {
-                    let opened = self.open(&object, block, from)?;
-                    cache.keep_block(self.id, *index, opened.clone());
-                    *run = Some(opened);
-                }
-            }
-        }
-        Ok(runs.into_iter().flatten().collect())
-    }
-
-    /// One block out of a part of the object that begins at `from`.
-    fn open(&self, object: &Bytes, block: &Block, from: u64) -> Result<Bytes> {
-        let range = block.range();
-        let start = usize::try_from(range.start - from).ok();
-        let end = usize::try_from(range.end - from).ok().filter(|end| *end <= object.len());
-        let (Some(start), Some(end)) = (start, end) else {
-            return Err(self.damaged(Damaged::new("chunk", "a block beyond its end")));
-        };
-        open_block(&object.slice(start..end)).map_err(|e| self.damaged(e))
     }
 }

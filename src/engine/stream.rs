@@ -12,8 +12,9 @@ use tokio::task::JoinHandle;
 use super::queue::Queue;
 use super::{Error, Result, Shared};
 use crate::storage::documents::{Found, Versioned, base_of, load_manifest};
+use crate::storage::identity::Identity;
 use crate::storage::key::{self, StreamHash};
-use crate::storage::manifest::{Identity, Manifest};
+use crate::storage::manifest::Manifest;
 use crate::storage::register::{Outcome, Swap, jittered};
 use crate::storage::{self};
 use crate::telemetry::{COMMITS, count_cache};
@@ -131,6 +132,12 @@ impl Stream {
         self.refresh().await?.filter(|s| s.doc.head.is_live()).ok_or(Error::NoStream)
     }
 
+    /// The same for a writer, which must not wait for ever: others queue behind it.
+    pub(super) async fn refresh_in_time(&self) -> Result<Arc<Snapshot>> {
+        let look = tokio::time::timeout(self.shared.options.write_timeout, self.refresh_live());
+        look.await.unwrap_or(Err(Error::Overloaded("the store did not answer in time")))
+    }
+
     fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::SeqCst)
     }
@@ -181,7 +188,7 @@ impl Stream {
             }
             // It landed, and others have committed since: learn the current version for those who wait.
             Ok(Outcome::Committed(None)) => {
-                if let Err(error) = self.refresh().await {
+                if let Err(error) = self.refresh_in_time().await {
                     tracing::debug!(%error, "a commit landed, but the version after it is not known yet");
                 }
             }
@@ -197,7 +204,7 @@ impl Stream {
         let deadline = Deadline::after(self.shared.options.write_timeout);
         let mut attempt = 0;
         loop {
-            let base = self.refresh_live().await?;
+            let base = self.refresh_in_time().await?;
             let Some(next) = change(&base.doc) else { return Ok(Updated::Unchanged(base)) };
             match self.commit(Some(&base), &next, deadline).await? {
                 Outcome::Committed(_) => return Ok(Updated::Changed(Box::new(next))),

@@ -27,6 +27,17 @@ pub(super) fn joined<T>(result: std::result::Result<Result<T>, tokio::task::Join
     })
 }
 
+/// Starts an upload that ends in time: a store that never answers must not stop the writer of a stream.
+fn start<T: Send + 'static>(
+    shared: &Shared,
+    upload: impl Future<Output = Result<T>> + Send + 'static,
+) -> Uploading<T> {
+    let upload = tokio::time::timeout(shared.options.write_timeout, upload);
+    tokio::spawn(async move {
+        upload.await.unwrap_or(Err(Error::Overloaded("the store did not take an upload in time")))
+    })
+}
+
 /// The state under which an upload began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Begun {
@@ -72,9 +83,9 @@ impl TailRoll {
         made_from: CommitId,
         now_ms: u64,
     ) -> Uploading<Self> {
-        let (shared, hash, begun) = (shared.clone(), manifest.hash, Begun::under(manifest, now_ms));
+        let (own, hash, begun) = (shared.clone(), manifest.hash, Begun::under(manifest, now_ms));
         let (tail, base_seq) = (manifest.tail.clone(), manifest.tail_base());
-        tokio::spawn(async move {
+        start(shared, async move {
             let mut writer = ChunkWriter::new(begun.incarnation);
             let mut floor = None;
             for commit in &tail.0 {
@@ -91,7 +102,7 @@ impl TailRoll {
                 return Err(Error::broken("inline tail", "an empty one has nothing to roll"));
             };
             let encoded = writer.finish();
-            let id = put_chunk(&shared, &hash, begun, &encoded).await?;
+            let id = put_chunk(&own, &hash, begun, &encoded).await?;
             let chunk = Ref {
                 id,
                 target: chunk_target(begun.class, &encoded),
@@ -153,10 +164,10 @@ impl BatchChunk {
         encoded: Encoded,
         stamps: (Vec<u64>, u64),
     ) -> Uploading<Self> {
-        let shared = shared.clone();
+        let own = shared.clone();
         let (timestamps, arrival_ms) = stamps;
-        tokio::spawn(async move {
-            let id = put_chunk(&shared, &hash, begun, &encoded).await?;
+        start(shared, async move {
+            let id = put_chunk(&own, &hash, begun, &encoded).await?;
             Ok(Self { begun, id, target: chunk_target(begun.class, &encoded), timestamps, arrival_ms })
         })
     }
@@ -223,10 +234,10 @@ impl PageRoll {
         if moved.is_empty() {
             return None;
         }
-        let (shared, hash, begun) = (shared.clone(), manifest.hash, Begun::under(manifest, now_ms));
-        Some(tokio::spawn(async move {
+        let (own, hash, begun) = (shared.clone(), manifest.hash, Begun::under(manifest, now_ms));
+        Some(start(shared, async move {
             let mut refs = match &replaced {
-                Some(page) => load_page(&shared, &hash, begun.incarnation, page).await?.refs.clone(),
+                Some(page) => load_page(&own, &hash, begun.incarnation, page).await?.refs.clone(),
                 None => Vec::new(),
             };
             refs.extend_from_slice(&moved);
@@ -234,10 +245,10 @@ impl PageRoll {
             let page = Page { incarnation: begun.incarnation, level: level_number, refs };
             let id = ObjectId::fresh();
             let key = key::page(&hash, begun.incarnation, id);
-            shared.store.put(&key, page.encode()).await.map_err(storage::Error::Store)?;
+            own.store.put(&key, page.encode()).await.map_err(storage::Error::Store)?;
             let r = Ref::over(id, level_number, &page.refs)
                 .ok_or_else(|| Error::broken("index page", "an empty one"))?;
-            shared.objects.keep_page(id, Arc::new(page));
+            own.objects.keep_page(id, Arc::new(page));
             Ok(Self { begun, level, moved, replaced, page: r })
         }))
     }

@@ -13,8 +13,9 @@ use super::streams::identity;
 use crate::engine::Snapshot;
 use crate::storage::documents::{load_basin, put_due};
 use crate::storage::head::State;
+use crate::storage::identity::Identity;
 use crate::storage::key::{self, CatalogEntry, Incarnation};
-use crate::storage::manifest::{Identity, Manifest};
+use crate::storage::manifest::Manifest;
 use crate::storage::meta::{BasinRecord, DueMarker};
 use crate::storage::register::Outcome;
 use crate::types::limits::LIST_PAGE_NAMES_MAX;
@@ -69,6 +70,7 @@ impl Service {
 
     /// Ends every stream of a basin that is being deleted, then the basin.
     async fn finish_deletion(&self, name: &BasinName, incarnation: Incarnation) -> Result<()> {
+        let mut first = None;
         loop {
             let everything = ListRequest {
                 prefix: StreamNamePart::parse("", "prefix").map_err(|e| Error::Invalid(e.to_string()))?,
@@ -81,6 +83,11 @@ impl Service {
             if page.items.is_empty() {
                 break;
             }
+            // An entry that comes back would keep this going for ever.
+            if first.as_ref() == page.items.first() {
+                return Err(Error::TransactionConflict(name.to_string()));
+            }
+            first = page.items.first().cloned();
             let ends: Vec<_> =
                 page.items.into_iter().map(|entry| self.end_stream(incarnation, entry)).collect();
             futures::stream::iter(ends).buffer_unordered(ENDED_AT_ONCE).try_collect::<()>().await?;
@@ -105,6 +112,9 @@ impl Service {
         let of_stream = |error| of_stream(entry.name.as_str(), error);
         let deadline = self.deadline();
         loop {
+            if deadline.has_passed() {
+                return Err(Error::TransactionConflict(entry.name.to_string()));
+            }
             let found = stream.refresh().await.map_err(of_stream)?;
             match &found {
                 Some(found) if found.doc.head.is_live() => {
@@ -120,9 +130,6 @@ impl Service {
             let fence = fence(&stream.identity, found.as_deref(), &entry, due);
             match stream.commit(found.as_deref(), &fence, deadline).await? {
                 Outcome::Committed(_) => break,
-                Outcome::Conflict if deadline.has_passed() => {
-                    return Err(Error::TransactionConflict(entry.name.to_string()));
-                }
                 Outcome::Conflict => {}
             }
         }

@@ -110,7 +110,9 @@ impl From<crate::store::Error> for Error {
 /// An engine error about the stream of this name.
 pub(super) fn of_stream(name: &str, error: engine::Error) -> Error {
     match error {
-        engine::Error::NoStream => Error::StreamNotFound(name.to_owned()),
+        engine::Error::NoStream | engine::Error::Rejected(Rejection::StreamRecreated) => {
+            Error::StreamNotFound(name.to_owned())
+        }
         engine::Error::Rejected(Rejection::FencingTokenMismatch { current }) => {
             Error::FencingTokenMismatch { current }
         }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::Service;
 use super::error::{Error, Result, of_stream};
 use super::streams::identity;
@@ -17,6 +19,8 @@ use crate::types::time::Deadline;
 
 /// How often a call starts over because a basin or stream was deleted and made again under it.
 const RESTARTS_MAX: usize = 16;
+/// Batches that a session may have fetched before they are asked for.
+const AHEAD_BATCHES_MAX: u64 = 8;
 /// Bounds of the silence between heartbeats.
 const HEARTBEAT_MS: std::ops::Range<u64> = 5_000..15_000;
 
@@ -66,11 +70,16 @@ pub struct ReadSession {
     snapshot: Arc<Snapshot>,
     next_seq_num: u64,
     limits: ReadLimits,
+    /// Batches asked for beyond the one that is waited for: none at first, twice as many each time, because a
+    /// client that came so far is likely to read on.
+    ahead_batches: u64,
     /// Longest idle gap; `None` is for ever.
     wait: Option<Duration>,
     follow: Option<Follow>,
     /// When the idle gap ends, once it has begun.
     idle_until: Option<Deadline>,
+    /// When a sign of life is due, if nothing else is yielded before.
+    heartbeat_at: Deadline,
     is_done: bool,
 }
 
@@ -79,7 +88,10 @@ impl ReadSession {
     pub async fn next(&mut self) -> Option<Result<ReadEvent>> {
         while !self.is_done {
             match self.step().await {
-                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(Some(event)) => {
+                    self.heartbeat_at = Self::heartbeat_deadline();
+                    return Some(Ok(event));
+                }
                 Ok(None) => {}
                 Err(error) => {
                     self.is_done = true;
@@ -124,8 +136,13 @@ impl ReadSession {
     }
 
     async fn step_read(&mut self, tail: StreamPosition) -> Result<Option<ReadEvent>> {
-        let read = self.stream.read_batch(&self.snapshot, self.next_seq_num, self.limits).await;
+        let read = self.stream.read_batch(&self.snapshot, self.next_seq_num, self.limits);
+        let ahead = self.stream.fetch_ahead(&self.snapshot, self.next_seq_num, self.ahead_batches);
+        let (read, ()) = futures::join!(read, ahead);
         let batch = read.map_err(|e| self.of_stream(e))?;
+        if self.limits.is_unbounded() {
+            self.ahead_batches = (self.ahead_batches * 2).clamp(1, AHEAD_BATCHES_MAX);
+        }
         self.next_seq_num = batch.next_seq_num;
         self.limits = self.limits.after(&batch.records);
         self.is_done = batch.is_last;
@@ -142,8 +159,7 @@ impl ReadSession {
         let version = self.snapshot.doc.head.version;
         let idle = self.idle_until.map_or(Duration::MAX, |deadline| deadline.remaining());
         let idle = if self.wait.is_some() { idle } else { Duration::MAX };
-        let silence = HEARTBEAT_MS.start + random_below(HEARTBEAT_MS.end - HEARTBEAT_MS.start);
-        let silence = Duration::from_millis(silence);
+        let silence = self.heartbeat_at.remaining();
         let Some(follow) = &mut self.follow else { return Ok(None) };
         match tokio::time::timeout(silence.min(idle), follow.after(version)).await {
             Ok(news) => {
@@ -160,6 +176,11 @@ impl ReadSession {
             }
             Err(_) => Ok(Some(ReadEvent::Heartbeat(tail))),
         }
+    }
+
+    fn heartbeat_deadline() -> Deadline {
+        let silence = HEARTBEAT_MS.start + random_below(HEARTBEAT_MS.end - HEARTBEAT_MS.start);
+        Deadline::after(Duration::from_millis(silence))
     }
 
     fn idle_deadline(&self) -> Deadline {
@@ -179,9 +200,14 @@ pub struct AppendSession {
 }
 
 impl AppendSession {
-    /// Takes a batch at once; the future yields its outcome.
-    pub fn append(&self, input: AppendInput) -> impl Future<Output = Result<AppendAck>> + Send + 'static {
-        let submitted = self.stream.submit(Arc::new(input), Some(self.session.clone()));
+    /// Takes a batch at once; the future yields its outcome. The budget is given back with the memory that the
+    /// batch takes, whether the future is polled or not.
+    pub fn append(
+        &self,
+        input: AppendInput,
+        budget: Option<OwnedSemaphorePermit>,
+    ) -> impl Future<Output = Result<AppendAck>> + Send + 'static {
+        let submitted = self.stream.submit(Arc::new(input), Some(self.session.clone()), budget);
         let stream = self.stream.clone();
         async move {
             let outcome = match submitted {
@@ -191,17 +217,21 @@ impl AppendSession {
             outcome.map_err(|error| of_stream(stream.identity.name.as_str(), error))
         }
     }
+
+    /// Nobody waits for the rest: what is not on its way to the store any more is not accepted.
+    pub fn abandon(&self) {
+        self.session.end();
+    }
 }
 
 impl Service {
     /// Opens a session of appends; the stream is there, or is created if its basin says so.
     pub async fn append_session(&self, target: &StreamRef) -> Result<AppendSession> {
         let open = |stream: Arc<Stream>| async move {
-            stream.refresh_live().await?;
-            Ok(stream)
+            let life = stream.refresh_live().await?.doc.head.incarnation;
+            Ok(AppendSession { stream, session: Session::begin(life) })
         };
-        let stream = self.with_stream(target, CreateOn::Append, open).await?;
-        Ok(AppendSession { stream, session: Session::begin() })
+        self.with_stream(target, CreateOn::Append, open).await
     }
 
     /// The position of the next record; linearizable.
@@ -248,9 +278,11 @@ impl Service {
             snapshot,
             next_seq_num,
             limits: request.limits,
+            ahead_batches: 0,
             wait,
             follow: None,
             idle_until: None,
+            heartbeat_at: ReadSession::heartbeat_deadline(),
             is_done: false,
         })
     }

@@ -11,8 +11,9 @@ use super::error::{Error, Result, of_stream};
 use crate::engine::{Snapshot, Stream, Updated};
 use crate::storage::documents::put_due;
 use crate::storage::head::State;
+use crate::storage::identity::Identity;
 use crate::storage::key::{self, CatalogEntry, Incarnation, StreamKind, creation_digest};
-use crate::storage::manifest::{Identity, Manifest, data_class};
+use crate::storage::manifest::{Manifest, data_class};
 use crate::storage::meta::{BasinRecord, DueMarker};
 use crate::storage::register::{Outcome, jittered};
 use crate::types::config::{RetentionPolicy, StreamConfig, StreamConfigLayer, StreamConfigPatch};
@@ -74,6 +75,7 @@ impl Service {
         name: &StreamName,
         config: StreamConfigLayer,
     ) -> Result<(StreamInfo, Provision)> {
+        let deadline = self.deadline();
         loop {
             let (found, provision) = self.provision(basin, name, config, None).await?;
             if provision == Provision::Created {
@@ -83,6 +85,9 @@ impl Service {
             let resolved = config.merge(default).resolve(self.default_storage_class);
             match self.set_config(basin, name, |_| resolved).await {
                 Ok((manifest, provision)) => return Ok((info(name, &manifest), provision)),
+                Err(Error::StreamNotFound(_)) if deadline.has_passed() => {
+                    return Err(Error::TransactionConflict(name.to_string()));
+                }
                 // It was deleted between the two steps: create it after all.
                 Err(Error::StreamNotFound(_)) => {}
                 Err(error) => return Err(error),
@@ -143,7 +148,8 @@ impl Service {
         }
     }
 
-    /// Takes the name of an ended life out of the listing.
+    /// Takes the name of an ended life out of the listing. The stream has ended by then, so a failure is no
+    /// "nothing was written".
     pub(super) async fn delete_catalog_entry(&self, stream: &Stream, dead: &Manifest) -> Result<()> {
         let Identity { basin, name, .. } = &stream.identity;
         let entry = key::catalog_entry(*basin, &dead.catalog_entry(name));
@@ -203,23 +209,22 @@ impl Service {
             self.put_stream_due(identity, incarnation, self.now_ms() + first_visit_ms(&resolved)).await?;
         let entry = CatalogEntry { name: identity.name.clone(), created_at_ms: self.now_ms(), incarnation };
         let entry_key = key::catalog_entry(identity.basin, &entry);
-        self.store().put(&entry_key, bytes::Bytes::new()).await?;
-        let outcome = match self.fetch_basin(&basin.name).await {
-            Ok(now) if now.head.incarnation == identity.basin => {
-                let manifest = new_manifest(identity, base, &entry, (resolved, creation_digest, due));
-                let committed = stream.commit(base, &manifest, self.deadline()).await?;
-                matches!(committed, Outcome::Committed(_)).then_some(manifest)
+        let outcome = async {
+            self.store().put(&entry_key, bytes::Bytes::new()).await?;
+            if self.fetch_basin(&basin.name).await?.head.incarnation != identity.basin {
+                return Ok(None);
             }
-            Ok(_) => None,
-            Err(error) => {
-                self.drop_entry(&entry_key).await;
-                return Err(error);
-            }
-        };
-        if outcome.is_none() {
-            self.drop_entry(&entry_key).await;
+            let manifest = new_manifest(identity, base, &entry, (resolved, creation_digest, due));
+            let committed = stream.commit(base, &manifest, self.deadline()).await?;
+            Ok(matches!(committed, Outcome::Committed(_)).then_some(manifest))
         }
-        Ok(outcome)
+        .await;
+        match &outcome {
+            // The stream is there, or may be: its entry must stay.
+            Ok(Some(_)) | Err(Error::Indefinite { .. }) => {}
+            Ok(None) | Err(_) => self.drop_entry(&entry_key).await,
+        }
+        outcome
     }
 
     /// Removes the entry of a creation that lost; should that fail, a sweeper finds it by the due marker.
@@ -239,34 +244,42 @@ impl Service {
         let Some(identity) = found.doc.identity.clone() else {
             return Err(Error::StreamNotFound(name.to_string()));
         };
-        let incarnation = found.doc.head.incarnation;
         let stream = self.engine.stream(&identity);
         let moves = |manifest: &Manifest| data_class(&apply(manifest.config)) != manifest.data_class();
-        let mut due = None;
+        let mut due: Option<(Incarnation, String)> = None;
+        let deadline = self.deadline();
         loop {
             // A change of data class has the stream visited now, to copy what lies in the old one. The marker
             // comes before the commit that names it.
             let mut lacks_due = false;
             let change = |manifest: &Manifest| {
                 let config = apply(manifest.config);
-                lacks_due = moves(manifest) && due.is_none();
+                let is_moved = moves(manifest);
+                // A marker of an earlier life would leave this one unvisited.
+                let due = due.as_ref().filter(|(life, _)| *life == manifest.head.incarnation);
+                lacks_due = is_moved && due.is_none();
                 if config == manifest.config || lacks_due {
                     return None;
                 }
-                let is_moved = moves(manifest);
                 Some(Manifest {
                     head: manifest.head.next(manifest.head.incarnation, State::Live),
                     config,
                     // Uploads in flight go again, to the new class.
                     collection_epoch: manifest.collection_epoch + u64::from(is_moved),
-                    due: due.clone().filter(|_| is_moved).unwrap_or_else(|| manifest.due.clone()),
+                    due: due
+                        .filter(|_| is_moved)
+                        .map_or_else(|| manifest.due.clone(), |(_, due)| due.clone()),
                     ..manifest.clone()
                 })
             };
             match stream.update(change).await.map_err(|e| of_stream(name.as_str(), e))? {
                 Updated::Changed(manifest) => return Ok((*manifest, Provision::Updated)),
-                Updated::Unchanged(_) if lacks_due => {
-                    due = Some(self.put_stream_due(&identity, incarnation, self.now_ms()).await?);
+                Updated::Unchanged(_) if lacks_due && deadline.has_passed() => {
+                    return Err(Error::TransactionConflict(name.to_string()));
+                }
+                Updated::Unchanged(found) if lacks_due => {
+                    let life = found.doc.head.incarnation;
+                    due = Some((life, self.put_stream_due(&identity, life, self.now_ms()).await?));
                 }
                 Updated::Unchanged(found) => return Ok((found.doc.clone(), Provision::Noop)),
             }

@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use super::Error;
 use super::head::Head;
+use super::identity::Identity;
 use super::key;
-use super::manifest::{Identity, Manifest};
+use super::manifest::Manifest;
 use super::meta::{BasinRecord, DueMarker, StoreRecord};
 use super::register::{Base, Outcome, PutLatency, Swap};
 use crate::store::{self, ETag, Fetched, Store};

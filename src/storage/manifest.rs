@@ -12,8 +12,9 @@ use prost::Message;
 use super::config::ConfigProto;
 use super::frame::{self, Damaged, Kind};
 use super::head::{Head, HeadProto, State};
+use super::identity::{Identity, IdentityProto};
 use super::index::{Ref, decode_refs, encode_refs};
-use super::key::{CatalogEntry, DataClass, Incarnation, StreamHash, StreamKind};
+use super::key::{CatalogEntry, DataClass, Incarnation, StreamHash};
 use super::tail::Tail;
 use crate::types::config::{RetentionPolicy, StorageClass, StreamConfig};
 use crate::types::limits::{
@@ -22,25 +23,6 @@ use crate::types::limits::{
 };
 use crate::types::name::StreamName;
 use crate::types::record::{FencingToken, StreamPosition};
-
-/// Whose manifest it is; verified on every load.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
-    /// Which door's namespace.
-    pub kind: StreamKind,
-    /// The life of the basin it lies in.
-    pub basin: Incarnation,
-    /// The stream's name.
-    pub name: StreamName,
-}
-
-impl Identity {
-    /// The hash that names the manifest.
-    #[must_use]
-    pub fn hash(&self) -> StreamHash {
-        StreamHash::new(self.kind, self.basin, self.name.as_str())
-    }
-}
 
 /// What an append is judged against and changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -159,16 +141,6 @@ struct ManifestProto {
     due: String,
     #[prost(bytes = "bytes", tag = "17")]
     tail: Bytes,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct IdentityProto {
-    #[prost(uint32, tag = "1")]
-    kind: u32,
-    #[prost(bytes = "bytes", tag = "2")]
-    basin: Bytes,
-    #[prost(string, tag = "3")]
-    name: String,
 }
 
 impl Manifest {
@@ -408,34 +380,5 @@ pub fn data_class(config: &StreamConfig) -> DataClass {
     match config.retention_policy {
         RetentionPolicy::Age(secs) => DataClass::for_age_secs(Some(secs)),
         RetentionPolicy::Infinite => DataClass::for_age_secs(None),
-    }
-}
-
-impl From<&Identity> for IdentityProto {
-    fn from(identity: &Identity) -> Self {
-        let Identity { kind, basin, name } = identity;
-        Self {
-            kind: *kind as u32,
-            basin: Bytes::copy_from_slice(basin.as_bytes()),
-            name: name.as_str().to_owned(),
-        }
-    }
-}
-
-impl TryFrom<&IdentityProto> for Identity {
-    type Error = Damaged;
-
-    fn try_from(proto: &IdentityProto) -> Result<Self, Damaged> {
-        let damaged = |why: &str| Damaged::new("manifest identity", why);
-        let kind = match proto.kind {
-            1 => StreamKind::S2,
-            2 => StreamKind::Durable,
-            _ => return Err(damaged("unknown kind")),
-        };
-        Ok(Self {
-            kind,
-            basin: Incarnation::from_slice(&proto.basin).ok_or_else(|| damaged("basin"))?,
-            name: StreamName::try_from(proto.name.as_str()).map_err(|e| damaged(&e.to_string()))?,
-        })
     }
 }

@@ -5,6 +5,7 @@ mod config;
 pub mod documents;
 pub mod frame;
 pub mod head;
+pub mod identity;
 pub mod index;
 pub mod key;
 pub mod manifest;

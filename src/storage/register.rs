@@ -114,6 +114,9 @@ impl Swap<'_> {
                     if resends > 1 {
                         self.back_off(resends).await;
                     }
+                    if self.deadline.has_passed() {
+                        return Err(self.indefinite("no clear answer before the deadline", last_error));
+                    }
                     if sends.len() < SENDS_AT_ONCE_MAX {
                         sends.push(self.send());
                     }

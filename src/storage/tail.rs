@@ -27,16 +27,22 @@ pub struct InlineCommit {
 }
 
 impl InlineCommit {
-    /// An upper bound of what a commit with a run of this many bytes takes in the tail.
+    /// What it takes in a tail at most, whatever comes before it.
     #[must_use]
-    pub fn bytes_for(run_bytes: usize) -> usize {
-        12 + encoded_len_varint(run_bytes as u64) + run_bytes
+    pub fn bytes_max(&self) -> usize {
+        // Either delta takes at least one byte and at most ten.
+        self.bytes_after(self.arrival_ms, self.last_timestamp) + 2 * 9
     }
 
-    /// What it takes in the tail at most.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        Self::bytes_for(self.run.len())
+    /// What it takes in a tail after a commit with this arrival and last timestamp.
+    fn bytes_after(&self, arrival_ms: u64, timestamp: u64) -> usize {
+        let run = self.run.len();
+        encoded_len_varint(self.arrival_ms.wrapping_sub(arrival_ms))
+            + encoded_len_varint(self.last_timestamp.wrapping_sub(timestamp))
+            + encoded_len_varint(self.count)
+            + encoded_len_varint(self.metered_bytes)
+            + encoded_len_varint(run as u64)
+            + run
     }
 }
 
@@ -51,10 +57,15 @@ impl Tail {
         self.0.iter().map(|c| c.count).sum()
     }
 
-    /// What it takes in the manifest at most.
+    /// What it takes in the manifest.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.0.iter().map(InlineCommit::bytes).sum()
+        let (mut arrival, mut timestamp, mut bytes) = (0, 0, 0);
+        for commit in &self.0 {
+            bytes += commit.bytes_after(arrival, timestamp);
+            (arrival, timestamp) = (commit.arrival_ms, commit.last_timestamp);
+        }
+        bytes
     }
 
     /// The stored shape.
@@ -112,6 +123,10 @@ mod tests {
             (any::<u64>(), any::<u64>(), 1u64..100, any::<u64>(), prop::collection::vec(any::<u8>(), 0..40)), 0..6)) {
             let tail = Tail(list.into_iter().map(|(arrival_ms, last_timestamp, count, metered_bytes, run)|
                 InlineCommit { arrival_ms, last_timestamp, count, metered_bytes, run: run.into() }).collect());
+            prop_assert_eq!(tail.bytes(), tail.encode().len());
+            for commit in &tail.0 {
+                prop_assert!(commit.bytes_max() >= Tail(vec![commit.clone()]).bytes());
+            }
             prop_assert_eq!(Tail::decode(tail.encode()).expect("whole"), tail);
         }
 

@@ -1,6 +1,6 @@
 //! Other people's clients against the built server: the official SDKs for TypeScript, Python and Rust.
 //!
-//! `ts/session.mjs` keeps to unary calls and server-sent events; `ts/sessions.mjs` and `python/sessions.py` use
+//! `ts/session.mjs` runs over either transport of its SDK; `ts/sessions.mjs` and `python/sessions.py` go deeper into
 //! sessions over HTTP/2. The `s2-sdk` crate is tested by its own integration suites, unchanged. All of them read
 //! `S2_ACCOUNT_ENDPOINT`, `S2_BASIN_ENDPOINT` and `S2_ACCESS_TOKEN`, and can be run by hand against any server.
 //!
@@ -25,7 +25,7 @@ use support::server::ServerOptions;
 use support::tools;
 
 /// Steps of the scripts: a step that is lost must not go unnoticed.
-const TYPESCRIPT_FETCH_STEPS: usize = 35;
+const TYPESCRIPT_STEPS: usize = 35;
 const TYPESCRIPT_SESSION_STEPS: usize = 21;
 const PYTHON_SESSION_STEPS: usize = 25;
 
@@ -48,18 +48,25 @@ fn typescript(script: &str) -> Command {
     node
 }
 
+fn run_typescript_over_both_transports(options: &ServerOptions) {
+    for transport in ["fetch", "s2s"] {
+        let mut script = typescript("session.mjs");
+        script.arg(transport);
+        Place::start(options, Replacing::Never).run(script, TYPESCRIPT_STEPS);
+    }
+}
+
 #[test]
 fn the_typescript_sdk_works_on_a_local_folder() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let place = Place::start(&ServerOptions::on_folder(folder.path()), Replacing::Never);
-    place.run(typescript("session.mjs"), TYPESCRIPT_FETCH_STEPS);
+    run_typescript_over_both_transports(&ServerOptions::on_folder(folder.path()));
 }
 
 #[test]
 fn the_typescript_sdk_works_on_an_s3_compatible_server() {
     let ministack = MiniStack::start("leat-conformance");
     let options = ServerOptions::on(&ministack.store("sdk")).variables(&ministack.variables());
-    Place::start(&options, Replacing::Never).run(typescript("session.mjs"), TYPESCRIPT_FETCH_STEPS);
+    run_typescript_over_both_transports(&options);
 }
 
 #[test]

@@ -122,3 +122,27 @@ async fn a_hundred_followers_cost_the_requests_of_one() {
     let looks = started.elapsed().as_millis() / 100 + 2;
     assert!((gets() - before) as u128 <= looks, "{} GETs in {looks} poll intervals", gets() - before);
 }
+
+#[tokio::test]
+async fn catching_up_fetches_every_chunk_once() {
+    let world = World::new();
+    let writer = world.process_with_basin().await;
+    for i in 0..40u8 {
+        let records = vec![record(&[i; 1_024]); 200];
+        writer.append_input("s", batch(records)).await.expect("appended");
+    }
+    let reader = world.process();
+    let request = ReadRequest { limits: ReadLimits::default(), wait_secs: Some(0), ..from_seq(0) };
+    let mut session = reader.service.read_session(&target("s"), request).await.expect("readable");
+    let mut next = 0;
+    while let Some(event) = session.next().await {
+        let ReadEvent::Batch(batch) = event.expect("readable") else { continue };
+        for r in batch.records {
+            assert_eq!((r.seq_num, r.body[0]), (next, (next / 200) as u8));
+            next += 1;
+        }
+    }
+    assert_eq!(next, 8_000);
+    // The basin, the manifest, and the chunks.
+    assert_eq!(reader.meter.counts(), Counts { get: 2, get_range: 40, ..Counts::default() });
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 use leat::service::Error;
 use leat::service::records::ReadEvent;
 use leat::storage::documents::{Found, load_basin, load_manifest};
+use leat::storage::identity::Identity;
 use leat::storage::key::StreamKind;
-use leat::storage::manifest::Identity;
 use leat::store::Operation;
 use leat::types::config::{BasinConfig, StreamConfigLayer};
 use leat::types::record::{BeyondTail, ReadLimits, ReadRequest, ReadStart};
@@ -175,4 +175,126 @@ async fn appends_beside_a_deletion_are_kept_or_refused_never_stuck() {
         assert!(matches!(outcome, Ok(_) | Err(Error::StreamNotFound(_))), "{outcome:?}");
     }
     assert!(matches!(a.tail("s").await, Err(Error::StreamNotFound(_))));
+}
+
+/// A process that knows a former life of a basin must not answer from it.
+#[tokio::test]
+async fn a_stream_of_a_recreated_basin_is_found_by_a_process_that_knew_the_former() {
+    let world = World::new();
+    let (a, b) = (world.process_with_basin().await, world.process());
+    a.append("s", &["old"]).await.expect("created");
+    assert_eq!(b.tail("s").await.expect("there"), 1);
+    a.service.delete_basin(&basin()).await.expect("accepted");
+    a.service.finish().await;
+    a.service.create_basin(&basin(), BasinConfig::default(), None).await.expect("the name is free");
+    let config = StreamConfigLayer::default();
+    a.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    a.append("s", &["new", "new"]).await.expect("appended");
+    assert_eq!(b.tail("s").await.expect("there"), 2);
+    assert_eq!(b.append("s", &["x"]).await.expect("appended").start.seq_num, 2);
+    assert_eq!(b.bodies("s").await, ["new", "new", "x"]);
+}
+
+/// A deletion that was held up must not end the life after the one it was asked to end.
+#[tokio::test]
+async fn a_deletion_ends_only_the_life_it_found() {
+    let world = World::new();
+    let (a, b) = (world.process_with_basin().await, world.process());
+    let config = StreamConfigLayer::default();
+    a.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    let markers = a.faults.count(Operation::Put, "due/");
+    a.faults.hold(Operation::Put, "due/");
+    let delete = async { a.service.delete_stream(&basin(), &name("s")).await };
+    let (late, ()) = tokio::join!(delete, async {
+        a.faults.seen(markers + 1, Operation::Put, "due/").await;
+        b.service.delete_stream(&basin(), &name("s")).await.expect("deleted");
+        b.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+        b.append("s", &["new"]).await.expect("appended");
+        a.faults.release();
+    });
+    assert!(matches!(late, Err(Error::StreamNotFound(_))), "{late:?}");
+    assert_eq!(b.bodies("s").await, ["new"]);
+}
+
+/// The stream is gone once its tombstone is there: an error after that must not promise that nothing happened.
+#[tokio::test]
+async fn a_deletion_that_cannot_take_its_name_out_of_the_listing_is_indefinite_and_a_repeat_finishes_it() {
+    let process = World::new().process_with_basin().await;
+    process.service.ensure_basin(&basin(), BasinConfig::default()).await.expect("changed");
+    let config = StreamConfigLayer::default();
+    process.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    process.faults.inject(Operation::Delete, "catalog/", 1, Fault::Unavailable);
+    let outcome = process.service.delete_stream(&basin(), &name("s")).await;
+    assert!(matches!(outcome, Err(Error::Indefinite { .. })), "{outcome:?}");
+    assert!(matches!(process.tail("s").await, Err(Error::StreamNotFound(_))));
+    let again = process.service.delete_stream(&basin(), &name("s")).await;
+    assert!(matches!(again, Err(Error::StreamNotFound(_))), "{again:?}");
+    let page = process.service.list_streams(&basin(), crate::listing::request("", "", 10)).await;
+    assert!(page.expect("listed").items.is_empty());
+}
+
+#[tokio::test]
+async fn a_creation_that_fails_for_certain_is_not_listed() {
+    for fault in [Fault::DropAfterApply, Fault::Unavailable] {
+        let process = World::new().process_with_basin().await;
+        process.faults.inject(Operation::Put, "catalog/", 1, fault);
+        let config = StreamConfigLayer::default();
+        let outcome = process.service.create_stream(&basin(), &name("s"), config, None).await;
+        assert!(matches!(outcome, Err(Error::Storage { .. })), "{outcome:?}");
+        let page = process.service.list_streams(&basin(), crate::listing::request("", "", 10)).await;
+        assert!(page.expect("listed").items.is_empty(), "{fault:?}");
+    }
+}
+
+/// The life a reconfiguration meets may not be the one it set out to change: the marker must name the former.
+#[tokio::test]
+async fn a_reconfigured_stream_stands_under_a_marker_of_its_own_life() {
+    use leat::storage::meta::DueMarker;
+    use leat::types::config::{Patch, RetentionPolicy, StreamConfigPatch};
+    let world = World::new();
+    let (a, b) = (world.process_with_basin().await, world.process());
+    let config = StreamConfigLayer::default();
+    a.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+    let markers = a.faults.count(Operation::Put, "due/");
+    a.faults.hold(Operation::Put, "due/");
+    let infinite = Patch::Set(RetentionPolicy::Infinite);
+    let patch = StreamConfigPatch { retention_policy: infinite, ..StreamConfigPatch::default() };
+    let reconfigure = async { a.service.reconfigure_stream(&basin(), &name("s"), patch).await };
+    let (changed, ()) = tokio::join!(reconfigure, async {
+        a.faults.seen(markers + 1, Operation::Put, "due/").await;
+        b.service.delete_stream(&basin(), &name("s")).await.expect("deleted");
+        b.service.create_stream(&basin(), &name("s"), config, None).await.expect("created");
+        a.faults.release();
+    });
+    assert_eq!(changed.expect("changed").retention_policy, RetentionPolicy::Infinite);
+    let basin_life = load_basin(&*world.store, &basin()).await.expect("read").expect("there").doc.head;
+    let identity = Identity { kind: StreamKind::S2, basin: basin_life.incarnation, name: name("s") };
+    let found = load_manifest(&*world.store, &identity, None).await.expect("readable");
+    let Found::Changed(manifest) = found else { panic!("{found:?}") };
+    let marker = world.store.get(&manifest.doc.due).await.expect("read").expect("named, so there").bytes;
+    let DueMarker::Stream { incarnation, .. } = DueMarker::decode(&marker).expect("whole") else {
+        panic!("a marker of a basin")
+    };
+    assert_eq!(incarnation, manifest.doc.head.incarnation);
+}
+
+/// An entry that this version cannot remove must not keep a deletion listing for ever.
+#[tokio::test]
+async fn a_deletion_stops_at_an_entry_that_stays() {
+    use leat::storage::key::{CatalogEntry, Incarnation, catalog_entry};
+    let world = World::new();
+    let process = world.process_with_basin().await;
+    process.append("s", &["x"]).await.expect("created");
+    let life = load_basin(&*world.store, &basin()).await.expect("read").expect("there").doc.head.incarnation;
+    let entry = CatalogEntry { name: name("t"), created_at_ms: 1, incarnation: Incarnation::fresh() };
+    let key = catalog_entry(life, &entry);
+    let of_a_later_version = format!("{}-7", key.strip_suffix("-0").expect("no cipher"));
+    world.store.put(&of_a_later_version, bytes::Bytes::new()).await.expect("written");
+    process.service.delete_basin(&basin()).await.expect("accepted");
+    tokio::time::timeout(Duration::from_secs(10), process.service.finish()).await.expect("it ends");
+    assert!(process.faults.count(Operation::List, "catalog/") < 10);
+    let config = process.service.basin_config(&basin()).await;
+    assert!(matches!(config, Err(Error::BasinNotFound(_))), "{config:?}");
+    let again = process.service.create_basin(&basin(), BasinConfig::default(), None).await;
+    assert!(matches!(again, Err(Error::BasinDeletionPending(_))), "{again:?}");
 }

@@ -231,7 +231,9 @@ async fn the_race_of_first_appends_has_no_losers() {
             .list_streams(&basin(), crate::listing::request(&stream, "", 10))
             .await
             .expect("listed");
-        assert_eq!(page.items.len(), 1, "losers take their catalog entries away");
+        assert_eq!(page.items.len(), 1);
+        let entries = processes[0].service_list("catalog/").await.len();
+        assert_eq!(entries, n + 1, "losers take their catalog entries away");
     }
 }
 
@@ -257,21 +259,90 @@ async fn a_chunk_is_uploaded_again_when_its_stream_changes_its_data_class_meanwh
     let world = World::new();
     let (a, b) = (world.process_with_basin().await, world.process());
     a.append("s", &["first"]).await.expect("created");
-    a.faults.inject(Operation::Replace, "manifest/", 1, Fault::Delay(Duration::from_millis(120)));
+    let commits = a.faults.count(Operation::Replace, "");
+    a.faults.hold(Operation::Replace, "manifest/");
     let large = batch(vec![record(&[b'x'; 40_000])]);
     let (appended, changed) = tokio::join!(a.append_input("s", large), async {
-        tokio::time::sleep(Duration::from_millis(40)).await;
+        a.faults.seen(commits + 1, Operation::Replace, "").await;
         let patch = StreamConfigPatch {
             retention_policy: Patch::Set(RetentionPolicy::Infinite),
             ..StreamConfigPatch::default()
         };
-        b.service.reconfigure_stream(&basin(), &name("s"), patch).await
+        let changed = b.service.reconfigure_stream(&basin(), &name("s"), patch).await;
+        a.faults.release();
+        changed
     });
     appended.expect("appended");
     changed.expect("changed");
     let infinite = a.service_list("data/inf/").await;
     assert_eq!(infinite.len(), 2, "the tail's chunk and the batch's, in the class they must outlive");
     assert_eq!(b.read_all("s", 0).await.expect("readable").len(), 2);
+}
+
+/// The ring is the only witness of a commit: once it no longer reaches back, nobody knows.
+#[tokio::test]
+async fn a_commit_that_the_ring_may_have_forgotten_is_indefinite() {
+    for fault in UNCLEAR {
+        let world = World::new();
+        let (a, b) = (world.process_with_basin().await, world.process());
+        a.append("s", &["seed"]).await.expect("created");
+        b.append("s", &["warm"]).await.expect("appended");
+        a.tail("s").await.expect("there");
+        a.faults.inject(Operation::Replace, "manifest/", 1, fault);
+        // The look that would tell arrives after more commits than a manifest remembers.
+        let looks = a.faults.count(Operation::Get, "manifest/");
+        a.faults.hold(Operation::Get, "manifest/");
+        let (mine, ()) = tokio::join!(a.append("s", &["mine"]), async {
+            a.faults.seen(looks + 1, Operation::Get, "manifest/").await;
+            for _ in 0..130 {
+                b.append("s", &["x"]).await.expect("appended");
+            }
+            a.faults.release();
+        });
+        assert!(matches!(mine, Err(Error::Indefinite { .. })), "{fault:?}: {mine:?}");
+        let bodies = b.bodies("s").await;
+        let copies = bodies.iter().filter(|body| *body == "mine").count();
+        assert_eq!(copies, usize::from(fault == Fault::DropAfterApply), "{fault:?}");
+    }
+}
+
+/// A 412 that answers a second send may be the doing of the first.
+#[tokio::test]
+async fn a_conflict_after_a_second_send_is_no_verdict() {
+    let process = World::new().process_with_basin().await;
+    process.append("s", &["first"]).await.expect("created");
+    // The first send is lost on the way for a while; the look finds nothing; the second is told 412 only
+    // because the first has landed by then.
+    process.faults.inject(Operation::Replace, "manifest/", 1, Fault::ApplyLate(Duration::from_millis(40)));
+    process.faults.inject(Operation::Replace, "manifest/", 1, Fault::Delay(Duration::from_millis(120)));
+    let at = AppendInput::new(vec![record(b"second")], Some(1), None).expect("legal");
+    let ack = process.append_input("s", at).await.expect("its own commit is no conflict");
+    assert_eq!(ack.start.seq_num, 1);
+    assert_eq!(process.bodies("s").await, ["first", "second"]);
+}
+
+/// Its PUT is proven lost by the ring, but the caller meant the life that was there: no rebase onto the next.
+#[tokio::test]
+async fn an_unclear_commit_is_never_made_again_in_another_life() {
+    for recreated in [false, true] {
+        let world = World::new();
+        let (a, b) = (world.process_with_basin().await, world.process());
+        a.append("s", &["former"]).await.expect("created");
+        a.faults.inject(Operation::Replace, "manifest/", 1, Fault::Unavailable);
+        let looks = a.faults.count(Operation::Get, "manifest/");
+        a.faults.hold(Operation::Get, "manifest/");
+        let (mine, ()) = tokio::join!(a.append("s", &["mine"]), async {
+            a.faults.seen(looks + 1, Operation::Get, "manifest/").await;
+            b.service.delete_stream(&basin(), &name("s")).await.expect("deleted");
+            if recreated {
+                b.append("s", &["next"]).await.expect("created");
+            }
+            a.faults.release();
+        });
+        assert!(matches!(mine, Err(Error::Indefinite { .. })), "{mine:?}");
+        b.append("s", &["last"]).await.expect("appended");
+        assert!(!b.bodies("s").await.contains(&"mine".to_owned()));
+    }
 }
 
 #[tokio::test]

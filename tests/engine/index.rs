@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use leat::engine;
 use leat::storage::documents::{Found, load_basin, load_manifest};
+use leat::storage::identity::Identity;
 use leat::storage::index::{Page, Ref, Target};
 use leat::storage::key::{self, StreamKind};
-use leat::storage::manifest::{Identity, Manifest, Shape};
+use leat::storage::manifest::{Manifest, Shape};
 use leat::store::Store;
 use leat::types::limits::MANIFEST_FIXED_BYTES_MAX;
 use leat::types::record::{AppendInput, BeyondTail, ReadLimits, ReadRequest, ReadStart, Record};

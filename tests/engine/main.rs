@@ -1,11 +1,8 @@
 //! The engine and the service over a store in memory: promises under faults, races and crashes, and the number
 //! of requests they cost.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    reason = "a test may stop where it stands"
-)]
+#![allow(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "a test may fail loudly")]
+#![allow(clippy::disallowed_methods, reason = "tests measure the real clock and read their environment")]
 
 #[path = "../support/faulty.rs"]
 mod faulty;
@@ -14,8 +11,11 @@ mod counts;
 mod deletion;
 mod faults;
 mod fixtures;
+mod history;
 mod index;
 mod listing;
 mod reads;
+mod sessions;
+mod uploads;
 mod versions;
 mod world;

@@ -188,3 +188,77 @@ async fn a_check_tail_never_joins_a_look_that_began_before_it() {
     assert_eq!(early.expect("there"), 1);
     assert_eq!(late.expect("there"), 2, "an acknowledged append is seen by whoever asks after it");
 }
+
+/// A commit answers only the calls that came before it was sent, like any other request.
+#[tokio::test]
+async fn a_check_tail_is_not_answered_by_a_commit_that_was_sent_before_it() {
+    let world = World::new();
+    let (a, b) = (world.process_with_basin().await, world.process());
+    a.append("s", &["seed"]).await.expect("created");
+    b.tail("s").await.expect("there");
+    let commits = a.faults.count(Operation::Replace, "");
+    a.faults.inject(Operation::Replace, "manifest/", 1, Fault::AnswerLate(Duration::from_millis(120)));
+    a.faults.inject(Operation::Get, "manifest/", 1, Fault::AnswerLate(Duration::from_millis(200)));
+    let (mine, early, late) = tokio::join!(
+        a.append("s", &["mine"]),
+        async {
+            a.faults.seen(commits + 1, Operation::Replace, "").await;
+            a.tail("s").await
+        },
+        async {
+            // The look above is in flight, and what it saw is old by now.
+            a.faults.seen(commits + 1, Operation::Replace, "").await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            b.tail("s").await.expect("there");
+            b.append("s", &["theirs"]).await.expect("appended");
+            a.tail("s").await
+        }
+    );
+    assert_eq!(mine.expect("appended").end.seq_num, 2);
+    assert!(early.expect("there") >= 2);
+    assert_eq!(late.expect("there"), 3);
+}
+
+#[tokio::test]
+async fn what_a_process_knows_never_goes_back() {
+    let process = World::new().process_with_basin().await;
+    process.append("s", &["seed"]).await.expect("created");
+    let commits = process.faults.count(Operation::Replace, "");
+    // The look finds the second commit before its answer is here, and tells it after the third.
+    process.faults.inject(Operation::Replace, "manifest/", 1, Fault::AnswerLate(Duration::from_millis(50)));
+    process.faults.inject(Operation::Get, "manifest/", 1, Fault::AnswerLate(Duration::from_millis(200)));
+    let two = async {
+        process.append("s", &["second"]).await.expect("appended");
+        process.append("s", &["third"]).await.expect("appended");
+    };
+    let look = async {
+        process.faults.seen(commits + 1, Operation::Replace, "").await;
+        process.tail("s").await.expect("there")
+    };
+    let ((), tail) = tokio::join!(two, look);
+    assert!(tail >= 2);
+    let before = process.meter.counts();
+    process.append("s", &["next"]).await.expect("appended");
+    assert_eq!((process.meter.counts() - before).replace, 1, "built on the newest version");
+}
+
+/// A writer whose clock is behind must not make its records look older than those before them.
+#[tokio::test]
+async fn a_writer_with_a_slow_clock_does_not_age_its_records() {
+    let world = World { clock: Clock::manual(1_800_000_000_000), ..World::new() };
+    let process = world.process_with_basin().await;
+    process.append("s", &["seed"]).await.expect("created");
+    let age = RetentionPolicy::Age(3_600);
+    let patch = StreamConfigPatch { retention_policy: Patch::Set(age), ..StreamConfigPatch::default() };
+    process.service.reconfigure_stream(&basin(), &name("s"), patch).await.expect("changed");
+    process.append("s", &["a"]).await.expect("appended");
+    let slow = World {
+        store: world.store.clone(),
+        clock: Clock::manual(world.clock.now_ms() - 7_200_000),
+        options: world.options.clone(),
+    };
+    let slow = slow.process();
+    slow.append_input("s", batch(vec![record(&[b'x'; 40_000])])).await.expect("appended");
+    slow.append("s", &["b"]).await.expect("appended");
+    assert_eq!(seqs(&process, read(ReadStart::SeqNum(0))).await, Ok(vec![0, 1, 2, 3]));
+}

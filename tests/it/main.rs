@@ -21,5 +21,7 @@ mod names;
 mod observability;
 mod processes;
 mod records;
+mod session;
+mod soak;
 mod streams;
 mod world;

@@ -235,6 +235,11 @@ impl Call {
         })
     }
 
+    /// Sends it; the body of the answer is yet to come.
+    pub async fn open(self) -> reqwest::Result<reqwest::Response> {
+        self.0.send().await
+    }
+
     /// Sends it and reads the answer as server-sent events.
     pub async fn events(self) -> Events {
         let events = self.try_events().await.expect("an answer");

@@ -25,6 +25,8 @@ pub(crate) enum Fault {
     AnswerLate(Duration),
     /// No answer ever, and nothing is applied.
     Hang,
+    /// The request waits for [`Faulty::release`].
+    Held,
 }
 
 /// Which requests a fault meets.
@@ -43,12 +45,37 @@ pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     rules: Arc<Mutex<Vec<Rule>>>,
     log: Arc<Mutex<Vec<(Operation, String)>>>,
+    released: Arc<tokio::sync::watch::Sender<bool>>,
 }
 
 impl Faulty {
     /// A store without faults so far.
     pub(crate) fn over(inner: Arc<dyn Store>) -> Self {
-        Self { inner, rules: Arc::default(), log: Arc::default() }
+        Self { inner, rules: Arc::default(), log: Arc::default(), released: Arc::default() }
+    }
+
+    /// Holds every such request until [`Faulty::release`].
+    pub(crate) fn hold(&self, operation: Operation, prefix: &str) {
+        self.released.send_replace(false);
+        self.inject(operation, prefix, usize::MAX, Fault::Held);
+    }
+
+    /// Lets go what is held, and ends all faults.
+    pub(crate) fn release(&self) {
+        self.heal();
+        self.released.send_replace(true);
+    }
+
+    /// Completes once this many such requests were made, held or not.
+    pub(crate) async fn seen(&self, times: usize, operation: Operation, prefix: &str) {
+        while self.count(operation, prefix) < times {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Such requests so far.
+    pub(crate) fn count(&self, operation: Operation, prefix: &str) -> usize {
+        self.log().iter().filter(|(op, key)| *op == operation && key.starts_with(prefix)).count()
     }
 
     /// The next `times` requests of this operation on keys with this prefix meet the fault.
@@ -57,6 +84,7 @@ impl Faulty {
     }
 
     /// The same, after `skip` such requests have passed.
+    #[allow(clippy::too_many_arguments, reason = "each says what a request must be to meet the fault")]
     pub(crate) fn inject_after(
         &self,
         (skip, times): (usize, usize),
@@ -129,6 +157,10 @@ impl Faulty {
                 answer
             }
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Held) => {
+                let _ = self.released.subscribe().wait_for(|released| *released).await;
+                request.await
+            }
         }
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! Inputs are handed to the service as they arrive and are committed together with whatever else waits, so a
 //! session moves as fast as the engine. What is in flight is bounded, per session and for the whole process:
-//! beyond that the body is not read, and HTTP/2 flow control holds the client back.
+//! beyond that the body is not read, and HTTP/2 flow control holds the client back. An input holds its part of the
+//! process's budget until the engine has answered it, so a client that reads no acks holds back only itself.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use futures::{FutureExt, Stream, StreamExt, stream};
@@ -23,13 +24,15 @@ use crate::api::compression::Coding;
 use crate::api::{Api, drained, panicked};
 use crate::service;
 use crate::service::records::AppendSession;
-use crate::types::record::{AppendAck, AppendInput};
+use crate::types::record::{AppendAck, AppendInput, Header, Record};
 
 /// Bytes of one session's inputs that may wait for their acks.
 const SESSION_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Inputs of one session that may wait for their acks.
 const SESSION_INPUTS_MAX: usize = 4_096;
-/// What an input takes of the budgets beside its metered bytes.
+/// Acks are sent together up to this many bytes, if they come together.
+const ACKS_BYTES_TARGET: usize = 16 * 1024;
+/// What an input takes of memory beside its records.
 const INPUT_OVERHEAD_BYTES: usize = 256;
 
 /// An ack on its way, with the bytes that its input holds of the session's budget.
@@ -49,6 +52,7 @@ pub(super) fn respond(api: &Api, session: AppendSession, body: Body, coding: Opt
         acks: FuturesOrdered::new(),
         bytes_in_flight: 0,
         budget: api.session_budget.clone(),
+        budget_bytes_max: api.options.session_bytes_max,
         draining: api.options.draining.clone(),
         coding,
         span: Span::current(),
@@ -76,6 +80,8 @@ struct Exchange {
     acks: FuturesOrdered<Ack>,
     bytes_in_flight: usize,
     budget: Arc<Semaphore>,
+    /// All of the budget; an input that is larger waits for all of it.
+    budget_bytes_max: usize,
     draining: watch::Receiver<bool>,
     coding: Option<Coding>,
     span: Span,
@@ -116,17 +122,11 @@ impl Exchange {
             let reads = self.ending.is_none() && self.may_take();
             tokio::select! {
                 biased;
-                Some((outcome, bytes)) = self.acks.next(), if !self.acks.is_empty() => {
-                    self.bytes_in_flight -= bytes;
-                    return Some(match outcome {
-                        Ok(ack) => frame::encode(&proto::encode_ack(ack), self.coding),
-                        Err(error) => self.fail(&error.into()),
-                    });
-                }
                 // What was taken is still acknowledged; no more is taken.
                 () = drained(&mut self.draining), if self.ending.is_none() => {
                     self.ending = Some(Ending::Failed(Error::draining()));
                 }
+                Some(first) = self.acks.next(), if !self.acks.is_empty() => return Some(self.acks_from(first)),
                 (input, permit) = ready(&mut self.waiting), if self.waiting.is_some() => {
                     self.waiting = None;
                     self.submit(input, permit);
@@ -134,6 +134,27 @@ impl Exchange {
                 piece = self.body.frame(), if reads => self.take_piece(piece),
             }
         }
+    }
+
+    /// This ack and those that are there as well: a commit acknowledges many inputs at once.
+    fn acks_from(&mut self, first: (service::Result<AppendAck>, usize)) -> Bytes {
+        let mut out = BytesMut::new();
+        let mut next = Some(first);
+        while let Some((outcome, bytes)) = next {
+            self.bytes_in_flight -= bytes;
+            match outcome {
+                Ok(ack) => out.put(frame::encode(&proto::encode_ack(ack), self.coding)),
+                Err(error) => {
+                    out.put(self.fail(&error.into()));
+                    break;
+                }
+            }
+            next = match out.len() < ACKS_BYTES_TARGET {
+                true => self.acks.next().now_or_never().flatten(),
+                false => None,
+            };
+        }
+        out.freeze()
     }
 
     fn may_take(&self) -> bool {
@@ -174,7 +195,7 @@ impl Exchange {
 
     /// Submits an input, at once if the process's budget has room.
     fn admit(&mut self, input: AppendInput) {
-        let bytes = u32::try_from(cost(&input)).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(cost(&input).min(self.budget_bytes_max)).unwrap_or(u32::MAX);
         let acquire = self.budget.clone().acquire_many_owned(bytes);
         let mut waiting: Waiting = Box::pin(async move { (input, acquire.await.ok()) });
         match (&mut waiting).now_or_never() {
@@ -186,22 +207,30 @@ impl Exchange {
     fn submit(&mut self, input: AppendInput, permit: Option<OwnedSemaphorePermit>) {
         let bytes = cost(&input);
         self.bytes_in_flight += bytes;
-        let outcome = self.session.append(input);
-        self.acks.push_back(Box::pin(async move {
-            let outcome = outcome.await;
-            drop(permit);
-            (outcome, bytes)
-        }));
+        let outcome = self.session.append(input, permit);
+        self.acks.push_back(Box::pin(outcome.map(move |outcome| (outcome, bytes))));
     }
 
     fn fail(&mut self, error: &Error) -> Bytes {
         self.is_over = true;
+        self.session.abandon();
         frame::encode_terminal(error)
     }
 }
 
+/// A client that is gone sends again what it has no ack for: the less of it lands twice, the better.
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.session.abandon();
+    }
+}
+
+/// What an input takes of memory: small records and headers take more than their bytes.
 fn cost(input: &AppendInput) -> usize {
-    usize::try_from(input.metered_bytes()).unwrap_or(usize::MAX).saturating_add(INPUT_OVERHEAD_BYTES)
+    let of_records: usize =
+        input.records().iter().map(|r| size_of::<Record>() + r.headers.len() * size_of::<Header>()).sum();
+    let bytes = usize::try_from(input.metered_bytes()).unwrap_or(usize::MAX);
+    bytes.saturating_add(of_records).saturating_add(INPUT_OVERHEAD_BYTES)
 }
 
 /// The input that waits, once it need not; never if none does.

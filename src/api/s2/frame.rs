@@ -32,6 +32,15 @@ const RECONNECT: u8 = 0b0001_0000;
 
 /// A frame with a message, compressed if that is asked for and worth it.
 pub(super) fn encode(message: &[u8], coding: Option<Coding>) -> Bytes {
+    encode_with(coding, |out| out.put_slice(message))
+}
+
+/// The same for a message that is written in place, so that what it holds is copied once.
+pub(super) fn encode_with(coding: Option<Coding>, write: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_bytes(0, LENGTH_BYTES + 1);
+    write(&mut out);
+    let message = out.get(LENGTH_BYTES + 1..).unwrap_or_default();
     let compressed = coding
         .filter(|_| message.len() >= COMPRESSED_BYTES_MIN)
         .map(|coding| (coding, compression::deflate(coding, message)))
@@ -39,7 +48,12 @@ pub(super) fn encode(message: &[u8], coding: Option<Coding>) -> Bytes {
     match &compressed {
         Some((Coding::Zstd, payload)) => frame(ZSTD, &[payload]),
         Some((Coding::Gzip, payload)) => frame(GZIP, &[payload]),
-        None => frame(0, &[message]),
+        None => {
+            let length = (out.len() - LENGTH_BYTES) as u64;
+            let mut head = out.as_mut();
+            head.put_uint(length, LENGTH_BYTES);
+            out.freeze()
+        }
     }
 }
 

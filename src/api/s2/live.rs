@@ -64,7 +64,7 @@ impl Writer {
     fn batch(&mut self, batch: ReadBatch) -> Bytes {
         match self {
             Self::Events(events) => events.batch(&batch),
-            Self::Frames(coding) => frame::encode(&proto::encode_batch(batch), *coding),
+            Self::Frames(coding) => frame::encode_with(*coding, |out| proto::encode_batch_into(batch, out)),
         }
     }
 
@@ -73,7 +73,7 @@ impl Writer {
             Self::Events(_) => EventWriter::ping(now_ms, tail),
             Self::Frames(_) => {
                 let empty = ReadBatch { records: Vec::new(), tail: Some(tail) };
-                frame::encode(&proto::encode_batch(empty), None)
+                frame::encode_with(None, |out| proto::encode_batch_into(empty, out))
             }
         }
     }

@@ -6,6 +6,8 @@
 mod access_tokens;
 mod append_session;
 mod basins;
+#[cfg(test)]
+mod crosscheck;
 pub(super) mod error;
 mod extract;
 mod frame;

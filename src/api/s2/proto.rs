@@ -2,7 +2,7 @@
 //!
 //! Pure. Presence matters for the optional fields: `match_seq_num = 0` and `fencing_token = ""` are meant.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use prost::encoding::{DecodeContext, decode_key, skip_field};
 use prost::{DecodeError, Message};
 
@@ -106,6 +106,13 @@ pub(super) fn encode_ack(ack: record::AppendAck) -> Vec<u8> {
 /// Writes the answer to a read.
 pub(super) fn encode_batch(batch: record::ReadBatch) -> Vec<u8> {
     ReadBatch::from(batch).encode_to_vec()
+}
+
+/// Writes the answer to a read behind what is there.
+pub(super) fn encode_batch_into(batch: record::ReadBatch, out: &mut BytesMut) {
+    let batch = ReadBatch::from(batch);
+    out.reserve(batch.encoded_len());
+    batch.encode_raw(out);
 }
 
 impl TryFrom<AppendInput> for record::AppendInput {

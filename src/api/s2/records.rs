@@ -1,8 +1,8 @@
 //! Records of a stream: append and read, once or over a session, and check the tail.
 
-use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::Response;
+use http::request::Parts;
 use http::{HeaderMap, StatusCode, Version};
 
 use super::error::{Code, Error, Result};
@@ -34,10 +34,9 @@ pub(super) async fn append(
     State(api): State<Api>,
     BasinHeader(basin): BasinHeader,
     StreamInPath(name): StreamInPath,
-    version: Version,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<Response> {
+    let (Parts { version, headers, .. }, body) = request.into_parts();
     let stream = stream_ref(basin, name, &headers)?;
     let input = match headers::body_kind(&headers) {
         BodyKind::Session if version < Version::HTTP_2 => return Err(needs_full_duplex()),

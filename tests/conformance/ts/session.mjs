@@ -1,5 +1,5 @@
-// A session with the official TypeScript SDK over its fetch transport: each step asserts what the API promises,
-// and the first wrong answer ends the process with a non-zero code.
+// A session with the official TypeScript SDK over the transport that the argument names: each step asserts what
+// the API promises, and the first wrong answer ends the process with a non-zero code.
 //
 // Reads S2_ACCOUNT_ENDPOINT, S2_BASIN_ENDPOINT and S2_ACCESS_TOKEN.
 
@@ -19,13 +19,15 @@ import { finish, from, input, refused, step, watchdog, within } from "./steps.mj
 const WATCHDOG_MS = 120_000;
 const FOLLOW_MS = 20_000;
 
+// "fetch": single requests and server-sent events; "s2s": sessions over HTTP/2.
+const transport = process.argv[2] ?? "fetch";
 const s2 = new S2(S2Environment.parse());
 const unique = `${Date.now().toString(36)}-${process.pid}`;
 const basinName = `sdk-${unique}`;
 const autoName = `sdk-auto-${unique}`;
 const streamName = "orders/42 – größer";
 const basin = s2.basin(basinName);
-const stream = basin.stream(streamName, { forceTransport: "fetch" });
+const stream = basin.stream(streamName, { forceTransport: transport });
 const text = new TextEncoder();
 
 watchdog(WATCHDOG_MS);
@@ -244,7 +246,7 @@ await step("a waiting read gets the next append", async () => {
   assert.deepEqual(bodies(await within(waiting, FOLLOW_MS, "waiting read")), ["delivered"]);
 });
 
-await step("a session catches up and follows over SSE", async () => {
+await step("a session catches up and follows", async () => {
   const session = await stream.readSession(from(0));
   const seen = [];
   const following = (async () => {
@@ -325,7 +327,7 @@ await step("a large batch goes in and comes out whole", async () => {
 });
 
 await step("an append creates its stream where the basin says so", async () => {
-  const auto = s2.basin(autoName).stream("on-demand", { forceTransport: "fetch" });
+  const auto = s2.basin(autoName).stream("on-demand", { forceTransport: transport });
   const ack = await auto.append(
     AppendInput.create(records("first"), { streamConfig: { retentionPolicy: { ageSecs: 3_600 } } }),
   );
