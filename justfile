@@ -20,8 +20,12 @@ histories cases='2000':
     LEAT_HISTORY_CASES={{cases}} cargo test --test engine history
 
 # The official SDKs against the built server
-conformance:
-    cargo test --test conformance
+conformance *args:
+    cargo test --test conformance {{args}}
+
+# A tour of the official `s2` command line; the first run builds it, which takes a while
+cli-tour:
+    tests/conformance/cli-tour.sh
 
 # What a thousand idle sessions cost in memory
 soak:

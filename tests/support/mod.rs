@@ -9,5 +9,6 @@
 pub mod careless;
 pub mod ministack;
 pub mod process;
+pub mod relay;
 pub mod server;
 pub mod tools;

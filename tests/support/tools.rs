@@ -6,12 +6,20 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const MINISTACK_PINS: &str = include_str!("ministack.txt");
 const TS_PACKAGE: &str = include_str!("../conformance/ts/package.json");
 const TS_LOCK: &str = include_str!("../conformance/ts/package-lock.json");
 const TS_NPMRC: &str = include_str!("../conformance/ts/.npmrc");
-const TS_SESSION: &str = include_str!("../conformance/ts/session.mjs");
+const TS_SCRIPTS: [(&str, &str); 3] = [
+    ("session.mjs", include_str!("../conformance/ts/session.mjs")),
+    ("sessions.mjs", include_str!("../conformance/ts/sessions.mjs")),
+    ("steps.mjs", include_str!("../conformance/ts/steps.mjs")),
+];
+const PYTHON_SDK_PINS: &str = include_str!("../conformance/python/requirements.txt");
+const PYTHON_SESSIONS: &str = "tests/conformance/python/sessions.py";
+const RUST_SDK_PINS: &str = "tests/conformance/rust/Cargo.toml";
 
 /// Where the tools are, below the target folder.
 pub fn folder() -> PathBuf {
@@ -22,18 +30,67 @@ pub fn folder() -> PathBuf {
 
 /// A Python environment with MiniStack; its path.
 pub fn ministack() -> PathBuf {
-    install("ministack", MINISTACK_PINS, |home| {
-        let hint = "the tests need python3 (3.10 or newer) with its venv module on PATH";
+    python_environment("ministack", MINISTACK_PINS)
+}
+
+/// A command that runs `sessions.py` with the official Python SDK.
+pub fn python_sessions() -> Command {
+    let mut python =
+        Command::new(python_environment("python-sdk", PYTHON_SDK_PINS).join("bin").join("python"));
+    python.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(PYTHON_SESSIONS));
+    python
+}
+
+/// A Python environment with these packages; its path.
+fn python_environment(name: &str, pins: &str) -> PathBuf {
+    install(name, pins, |home| {
+        let hint = "the tests need python3 (3.11 or newer) with its venv module on PATH";
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(home), hint);
-        let pins = home.join("requirements.txt");
-        fs::write(&pins, MINISTACK_PINS).expect("the environment can be written");
+        let requirements = home.join("requirements.txt");
+        fs::write(&requirements, pins).expect("the environment can be written");
         let mut pip = Command::new(home.join("bin").join("python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&pins);
-        run(&mut pip, "pip could not install MiniStack; is a Python package index reachable?");
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements);
+        run(&mut pip, &format!("pip could not install {name}; is a Python package index reachable?"));
     })
 }
 
-/// A folder with the official TypeScript SDK and `session.mjs`; its path.
+/// A command that runs one of the integration suites of the published `s2-sdk` crate, from the sources that cargo
+/// fetched, with the crate's own lock file.
+///
+/// The first of them builds the crate, with the TLS stack that takes less time to compile; cargo's lock on the
+/// target folder makes the others wait.
+pub fn rust_sdk_suite(suite: &str) -> Command {
+    let mut cargo = cargo();
+    cargo
+        .args(["test", "--quiet", "--locked", "--no-default-features", "--features", "rustls-ring"])
+        .args(["--test", suite, "--manifest-path"])
+        .arg(rust_sdk_manifest())
+        .arg("--target-dir")
+        .arg(folder().join("rust-sdk"))
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0");
+    cargo
+}
+
+/// Where cargo keeps the manifest of the pinned `s2-sdk` crate; fetches it if it is not there.
+fn rust_sdk_manifest() -> PathBuf {
+    let mut metadata = cargo();
+    metadata
+        .args(["metadata", "--quiet", "--locked", "--format-version", "1", "--manifest-path"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(RUST_SDK_PINS));
+    let output = run(&mut metadata, "cargo could not fetch the s2-sdk crate; is a crate registry reachable?");
+    let metadata: serde_json::Value = serde_json::from_slice(&output).expect("cargo prints JSON");
+    let packages = metadata["packages"].as_array().expect("a list of packages");
+    let package = packages.iter().find(|package| package["name"] == "s2-sdk").expect("it is a dependency");
+    PathBuf::from(package["manifest_path"].as_str().expect("a path"))
+}
+
+/// The cargo that runs the tests.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A folder with the official TypeScript SDK and the scripts; its path.
 pub fn typescript_sdk() -> PathBuf {
     let pins = format!("{TS_PACKAGE}{TS_LOCK}");
     let home = install("typescript-sdk", &pins, |home| {
@@ -49,10 +106,12 @@ pub fn typescript_sdk() -> PathBuf {
         run(&mut npm, "the tests need npm (from Node 20 or newer) on PATH and a package registry in reach");
     });
     // Beside its packages, where Node looks for them; written anew because it changes without the pins.
-    // Two binaries may do this at once: a rename never shows half a file.
-    let fresh = home.join(format!("session.{}.mjs", std::process::id()));
-    fs::write(&fresh, TS_SESSION).expect("the target folder can be written");
-    fs::rename(&fresh, home.join("session.mjs")).expect("the target folder can be written");
+    // Two tests may do this at once: a rename never shows half a file.
+    for (name, text) in TS_SCRIPTS {
+        let fresh = home.join(format!("{}.{name}", fresh_number()));
+        fs::write(&fresh, text).expect("the target folder can be written");
+        fs::rename(&fresh, home.join(name)).expect("the target folder can be written");
+    }
     home
 }
 
@@ -81,7 +140,14 @@ fn install(name: &str, pins: &str, make: impl FnOnce(&Path)) -> PathBuf {
     home
 }
 
-fn run(command: &mut Command, hint: &str) {
+/// A number that no other test has, in this process or another.
+fn fresh_number() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Runs the command to its end, and panics with the hint if it fails; what it printed to stdout.
+fn run(command: &mut Command, hint: &str) -> Vec<u8> {
     let output = command.output().unwrap_or_else(|error| panic!("{hint} ({error})"));
     assert!(
         output.status.success(),
@@ -90,4 +156,5 @@ fn run(command: &mut Command, hint: &str) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
+    output.stdout
 }

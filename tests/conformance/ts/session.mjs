@@ -14,6 +14,7 @@ import {
   S2Error,
   SeqNumMismatchError,
 } from "@s2-dev/streamstore";
+import { finish, from, input, refused, step, watchdog, within } from "./steps.mjs";
 
 const WATCHDOG_MS = 120_000;
 const FOLLOW_MS = 20_000;
@@ -29,42 +30,12 @@ const basin = s2.basin(basinName);
 const stream = basin.stream(streamName, { forceTransport: transport });
 const text = new TextEncoder();
 
-let passed = 0;
-async function step(name, body) {
-  try {
-    await body();
-  } catch (error) {
-    console.error(`FAILED: ${name}`);
-    console.error(error);
-    process.exit(1);
-  }
-  passed += 1;
-  console.log(`ok ${passed} ${name}`);
-}
-
-const watchdog = setTimeout(() => {
-  console.error(`FAILED: no end after ${WATCHDOG_MS} ms`);
-  process.exit(1);
-}, WATCHDOG_MS);
+watchdog(WATCHDOG_MS);
 
 const records = (...bodies) => bodies.map((body) => AppendRecord.string({ body }));
-const append = (bodies, options) => stream.append(AppendInput.create(records(...bodies), options));
-const from = (seqNum) => ({ start: { from: { seqNum } } });
+const append = (bodies, options) => stream.append(input(bodies, options));
 const bodies = (batch) => batch.records.map((record) => record.body);
 const seqNums = (batch) => batch.records.map((record) => record.seqNum);
-const refused = (status, code) => (error) => {
-  assert.ok(error instanceof S2Error, `an S2Error, not ${error}`);
-  assert.equal(error.status, status);
-  if (code !== undefined) assert.equal(error.code, code);
-  return true;
-};
-const within = (promise, ms, what) => {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`${what}: nothing after ${ms} ms`)), ms);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
-};
 
 // Basins.
 
@@ -385,6 +356,4 @@ await step("a deleted basin goes away", async () => {
 });
 
 await stream.close();
-clearTimeout(watchdog);
-console.log(`${passed} steps passed`);
-process.exit(0);
+finish();
