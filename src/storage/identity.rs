@@ -52,11 +52,7 @@ impl TryFrom<&IdentityProto> for Identity {
 
     fn try_from(proto: &IdentityProto) -> Result<Self, Damaged> {
         let damaged = |why: &str| Damaged::new("manifest identity", why);
-        let kind = match proto.kind {
-            1 => StreamKind::S2,
-            2 => StreamKind::Durable,
-            _ => return Err(damaged("unknown kind")),
-        };
+        let kind = StreamKind::from_number(proto.kind).ok_or_else(|| damaged("unknown kind"))?;
         Ok(Self {
             kind,
             basin: Incarnation::from_slice(&proto.basin).ok_or_else(|| damaged("basin"))?,

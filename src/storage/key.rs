@@ -127,6 +127,14 @@ pub enum StreamKind {
     Durable = 2,
 }
 
+impl StreamKind {
+    /// Reads the number that documents hold.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        [Self::S2, Self::Durable].into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
 impl StreamHash {
     /// Hashes an identity.
     #[must_use]

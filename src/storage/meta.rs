@@ -182,11 +182,7 @@ impl DueMarker {
             let name = BasinName::try_from(proto.name.as_str()).map_err(|e| damaged(&e.to_string()))?;
             return Ok(Self::Basin { name, incarnation });
         }
-        let kind = match proto.kind {
-            1 => StreamKind::S2,
-            2 => StreamKind::Durable,
-            _ => return Err(damaged("unknown kind")),
-        };
+        let kind = StreamKind::from_number(proto.kind).ok_or_else(|| damaged("unknown kind"))?;
         Ok(Self::Stream {
             kind,
             basin: Incarnation::from_slice(&proto.basin).ok_or_else(|| damaged("basin"))?,
