@@ -104,7 +104,14 @@ impl Stream {
     ///
     /// Joining a GET that is already in flight would not be linearizable: it may have been answered before an
     /// append that was acknowledged before this call. So callers that meet a GET in flight share the next one.
+    ///
+    /// Nobody waits here for ever, for the store or for those who wait for it.
     pub async fn refresh(&self) -> Result<Option<Arc<Snapshot>>> {
+        let look = tokio::time::timeout(self.shared.options.write_timeout, self.look());
+        look.await.unwrap_or(Err(Error::Overloaded("the store did not answer in time")))
+    }
+
+    async fn look(&self) -> Result<Option<Arc<Snapshot>>> {
         let arrived = self.tickets.fetch_add(1, Ordering::SeqCst);
         let _one_at_a_time = self.refreshing.lock().await;
         if self.answered.load(Ordering::SeqCst) > arrived {
@@ -130,12 +137,6 @@ impl Stream {
     /// The current version of a live stream, by an answer to a request sent after this call.
     pub async fn refresh_live(&self) -> Result<Arc<Snapshot>> {
         self.refresh().await?.filter(|s| s.doc.head.is_live()).ok_or(Error::NoStream)
-    }
-
-    /// The same for a writer, which must not wait for ever: others queue behind it.
-    pub(super) async fn refresh_in_time(&self) -> Result<Arc<Snapshot>> {
-        let look = tokio::time::timeout(self.shared.options.write_timeout, self.refresh_live());
-        look.await.unwrap_or(Err(Error::Overloaded("the store did not answer in time")))
     }
 
     fn ticket(&self) -> u64 {
@@ -188,7 +189,7 @@ impl Stream {
             }
             // It landed, and others have committed since: learn the current version for those who wait.
             Ok(Outcome::Committed(None)) => {
-                if let Err(error) = self.refresh_in_time().await {
+                if let Err(error) = self.refresh().await {
                     tracing::debug!(%error, "a commit landed, but the version after it is not known yet");
                 }
             }
@@ -204,7 +205,7 @@ impl Stream {
         let deadline = Deadline::after(self.shared.options.write_timeout);
         let mut attempt = 0;
         loop {
-            let base = self.refresh_in_time().await?;
+            let base = self.refresh_live().await?;
             let Some(next) = change(&base.doc) else { return Ok(Updated::Unchanged(base)) };
             match self.commit(Some(&base), &next, deadline).await? {
                 Outcome::Committed(_) => return Ok(Updated::Changed(Box::new(next))),

@@ -358,6 +358,17 @@ async fn an_upload_that_hangs_fails_its_append_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_store_that_hangs_on_reads_fails_reads_in_time() {
+    let world = World { options: impatient(), ..World::new() };
+    world.process_with_basin().await.append("s", &["first"]).await.expect("created");
+    let process = world.process();
+    process.faults.inject(Operation::Get, "manifest/", 1, Fault::Hang);
+    let refused = process.tail("s").await;
+    assert!(matches!(refused, Err(Error::RateLimited(_))), "{refused:?}");
+    assert_eq!(process.tail("s").await.expect("there"), 1);
+}
+
+#[tokio::test]
 async fn a_store_that_hangs_on_reads_fails_appends_in_time() {
     let world = World { options: impatient(), ..World::new() };
     world.process_with_basin().await.append("s", &["first"]).await.expect("created");
