@@ -126,7 +126,7 @@ step 'reconfigure'
 s2 reconfigure-basin "$basin" --create-stream-on-append true
 s2 get-basin-config "$basin" | holds create_stream_on_append
 s2 reconfigure-stream "$stream" --retention-policy 1w
-s2 get-stream-config "$stream" | holds 604800
+s2 get-stream-config "$stream" | holds 7days
 s2 append "s2://$basin/on-demand" <<<'made by its first record'
 s2 read "s2://$basin/on-demand" --seq-num 0 --count 1 | expect 'made by its first record'
 
