@@ -4,50 +4,81 @@
 //! that was meant to be named must not quietly become the default one.
 
 use std::io::{self, Write};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser as _;
 
 mod args;
+mod check;
 
-use self::args::CommandLine;
-use crate::store::{CredentialSource, S3Options, StoreUrl, UrlError};
-use crate::telemetry::{self, LogFormat};
+use self::args::{CommandLine, LambdaArgs, RoleArgs, ServeArgs};
+use self::check::Checker;
+use crate::secret::AuthConfig;
+use crate::store::{S3Options, StoreUrl};
+use crate::telemetry::LogFormat;
 use crate::types::config::StorageClass;
-use crate::types::limits::LOCATION_BYTES_MAX;
 
-const STORE_FOLDER_DEFAULT: &str = "leat-data";
-
-const FLUSH_MS: RangeInclusive<u64> = 0..=1_000;
-const APPEND_TIMEOUT_MS: RangeInclusive<u64> = 100..=600_000;
-const DRAIN_TIMEOUT_MS: RangeInclusive<u64> = 0..=600_000;
-
-/// Everything a server process is told, checked.
+/// Everything a process is told, checked.
 #[derive(Debug)]
 pub struct Config {
-    /// Sockets and their end.
-    pub server: ServerConfig,
+    /// What it does.
+    pub role: Role,
     /// Where the bytes are.
     pub store: StoreConfig,
-    /// How streams are written.
-    pub engine: EngineConfig,
     /// What is logged, and how.
     pub log: LogConfig,
 }
 
-/// Sockets and their end.
+/// What a process does, and what it is told for that.
 #[derive(Debug)]
-pub struct ServerConfig {
+pub enum Role {
+    /// `leat serve`, or no subcommand.
+    Serve(ServeConfig),
+    /// `leat lambda`, or no subcommand inside a Lambda environment.
+    Lambda(LambdaConfig),
+}
+
+/// A server.
+#[derive(Debug)]
+pub struct ServeConfig {
     /// `LEAT_LISTEN`, host and port; default `127.0.0.1:4437`. Port 0 asks the system for a free one.
     pub listen: String,
     /// `LEAT_TLS_CERT` and `LEAT_TLS_KEY`, both or none; default none: cleartext.
     pub tls: Option<TlsFiles>,
     /// `LEAT_DRAIN_TIMEOUT_MS`; default 10 s.
     pub drain_timeout: Duration,
+    /// What it shares with the function.
+    pub service: ServiceConfig,
+}
+
+/// A Lambda function.
+#[derive(Debug)]
+pub struct LambdaConfig {
+    /// `LEAT_RESPONSES`; default `stream`.
+    pub responses: Responses,
+    /// What it shares with the server.
+    pub service: ServiceConfig,
+}
+
+/// How a front that can do either takes answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Responses {
+    /// As they are made: a Function URL with `RESPONSE_STREAM`, a REST API with response transfer mode `STREAM`.
+    Stream,
+    /// Whole, and at most 6 MB long.
+    Buffer,
+}
+
+/// What every role that answers requests is told.
+#[derive(Debug)]
+pub struct ServiceConfig {
     /// `LEAT_LOCATION`, what the store's one location is called; default `local`.
     pub location: String,
+    /// How streams are written.
+    pub engine: EngineConfig,
+    /// Who may call.
+    pub auth: AuthConfig,
 }
 
 /// A certificate chain and its key, both in PEM.
@@ -135,199 +166,65 @@ impl Config {
         #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
         let lookup = |name: &str| std::env::var(name).ok();
         let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Self::check(command_line, &folder, &lookup).map_err(UsageError::Values)
+        Self::check(command_line, &folder, &lookup)
     }
 
     /// Checks every value; the error holds one line per bad one.
-    fn check(command_line: CommandLine, folder: &Path, lookup: Lookup<'_>) -> Result<Self, Vec<String>> {
-        let args = command_line.into_serve();
-        let mut checker = Checker::default();
-        let url = checker.store(args.store, folder);
-        let config = Self {
-            server: ServerConfig {
-                listen: checker.address("--listen", args.listen),
-                tls: checker.tls(args.tls_cert, args.tls_key),
-                drain_timeout: checker.millis(
-                    "--drain-timeout-ms",
-                    &args.drain_timeout_ms,
-                    &DRAIN_TIMEOUT_MS,
-                ),
-                location: checker.location(args.location),
-            },
-            store: StoreConfig { s3: checker.s3(&url, lookup), url },
-            engine: EngineConfig {
-                default_storage_class: checker.class(&args.default_storage_class),
-                flush_standard: checker.millis("--flush-standard-ms", &args.flush_standard_ms, &FLUSH_MS),
-                flush_express: checker.millis("--flush-express-ms", &args.flush_express_ms, &FLUSH_MS),
-                append_timeout: checker.millis(
-                    "--append-timeout-ms",
-                    &args.append_timeout_ms,
-                    &APPEND_TIMEOUT_MS,
-                ),
-            },
-            log: LogConfig {
-                format: checker.log_format(&args.log_format),
-                filter: checker.log_filter(args.log),
-            },
+    fn check(command_line: CommandLine, folder: &Path, lookup: Lookup<'_>) -> Result<Self, UsageError> {
+        let mut checker = Checker::new(folder, lookup);
+        let config = match command_line.role {
+            Some(RoleArgs::Serve(args)) => serve(&mut checker, args),
+            Some(RoleArgs::Lambda(args)) => lambda(&mut checker, args),
+            // One artifact for every function: the environment tells that this is one.
+            None if lookup("AWS_LAMBDA_RUNTIME_API").is_some() => {
+                match lookup("LEAT_ROLE").as_deref() {
+                    None | Some("lambda") => {}
+                    Some(other) => checker.problem(format!("LEAT_ROLE is `{other}`; it must be `lambda`")),
+                }
+                let args = LambdaArgs::from_environment()
+                    .map_err(|error| UsageError::CommandLine(Box::new(error)))?;
+                lambda(&mut checker, args)
+            }
+            None => serve(&mut checker, command_line.serve),
         };
-        if checker.problems.is_empty() { Ok(config) } else { Err(checker.problems) }
+        checker.finish(config).map_err(UsageError::Values)
     }
 }
 
-/// Gathers bad values; what it returns for one is never used, since the whole configuration is then refused.
-#[derive(Debug, Default)]
-struct Checker {
-    problems: Vec<String>,
+fn serve(checker: &mut Checker<'_>, args: ServeArgs) -> Config {
+    let listen = checker.address("--listen", args.listen);
+    let open = is_loopback(&listen).then_some(AuthConfig::Open);
+    let (store, log) = checker.common(args.common);
+    let config = ServeConfig {
+        listen,
+        tls: checker.tls(args.tls_cert, args.tls_key),
+        drain_timeout: checker.drain_timeout(&args.drain_timeout_ms),
+        service: checker.service(args.service, open),
+    };
+    Config { role: Role::Serve(config), store, log }
 }
 
-impl Checker {
-    /// Names a bad value by its flag and by the variable that may have set it.
-    fn refuse(&mut self, flag: &str, value: &str, wanted: &str) {
-        let variable = flag.trim_start_matches('-').replace('-', "_").to_uppercase();
-        self.problems.push(format!("{flag} (LEAT_{variable}) is `{value}`; it must be {wanted}"));
-    }
+fn lambda(checker: &mut Checker<'_>, args: LambdaArgs) -> Config {
+    let (store, log) = checker.common(args.common);
+    let config = LambdaConfig {
+        responses: checker.responses(&args.responses),
+        service: checker.service(args.service, None),
+    };
+    Config { role: Role::Lambda(config), store, log }
+}
 
-    fn address(&mut self, flag: &str, text: String) -> String {
-        let legal =
-            text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-        if !legal {
-            self.refuse(flag, &text, "an address and a port, such as 127.0.0.1:4437 or [::1]:4437");
-        }
-        text
-    }
-
-    fn tls(&mut self, cert: Option<String>, key: Option<String>) -> Option<TlsFiles> {
-        match (cert, key) {
-            (None, None) => None,
-            (Some(cert), Some(key)) if !cert.is_empty() && !key.is_empty() => {
-                Some(TlsFiles { cert: cert.into(), key: key.into() })
-            }
-            _ => {
-                let text =
-                    "--tls-cert (LEAT_TLS_CERT) and --tls-key (LEAT_TLS_KEY) go together: name both files";
-                self.problems.push(text.to_owned());
-                None
-            }
-        }
-    }
-
-    fn millis(&mut self, flag: &str, text: &str, range: &RangeInclusive<u64>) -> Duration {
-        let millis = text.parse::<u64>().ok().filter(|millis| range.contains(millis));
-        if millis.is_none() {
-            let wanted = format!("a number of milliseconds from {} to {}", range.start(), range.end());
-            self.refuse(flag, text, &wanted);
-        }
-        Duration::from_millis(millis.unwrap_or_default())
-    }
-
-    fn class(&mut self, text: &str) -> StorageClass {
-        StorageClass::parse(text).unwrap_or_else(|| {
-            self.refuse("--default-storage-class", text, "`standard` or `express`");
-            StorageClass::default()
-        })
-    }
-
-    fn location(&mut self, text: String) -> String {
-        let is_legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'-');
-        if !(1..=LOCATION_BYTES_MAX).contains(&text.len()) || !text.bytes().all(is_legal) {
-            self.refuse("--location", &text, "1 to 64 letters, digits, `:`, `.` or `-`");
-        }
-        text
-    }
-
-    fn log_format(&mut self, text: &str) -> LogFormat {
-        LogFormat::parse(text).unwrap_or_else(|| {
-            self.refuse("--log-format", text, "`text` or `json`");
-            LogFormat::default()
-        })
-    }
-
-    fn log_filter(&mut self, text: String) -> String {
-        if !telemetry::is_filter(&text) {
-            self.refuse(
-                "--log",
-                &text,
-                "a level (off, error, warn, info, debug, trace) or module=level pairs",
-            );
-        }
-        text
-    }
-
-    fn store(&mut self, url: Option<String>, folder: &Path) -> StoreUrl {
-        let url = url.unwrap_or_else(|| format!("file://{}", folder.join(STORE_FOLDER_DEFAULT).display()));
-        let refused = if url.strip_prefix("s3://").is_some_and(|rest| rest.contains('@')) {
-            // Said without repeating them.
-            "credentials do not belong in it, but in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_owned()
-        } else {
-            match url.parse() {
-                Ok(url) => return url,
-                Err(error) => UrlError::to_string(&error),
-            }
-        };
-        self.problems.push(format!("--store (LEAT_STORE): {refused}"));
-        "memory:".parse().expect("it is one of the forms")
-    }
-
-    /// Reads the standard variables, an empty one as unset. They matter, and may be wrong, for S3 only.
-    fn s3(&mut self, url: &StoreUrl, lookup: Lookup<'_>) -> S3Options {
-        if !url.to_string().starts_with("s3://") {
-            return S3Options::default();
-        }
-        let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let options = S3Options {
-            endpoint: get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL")),
-            region: get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
-            access_key_id: get("AWS_ACCESS_KEY_ID"),
-            secret_access_key: get("AWS_SECRET_ACCESS_KEY"),
-            session_token: get("AWS_SESSION_TOKEN"),
-            credentials: self.credentials(&get),
-        };
-        if options.access_key_id.is_some() != options.secret_access_key.is_some() {
-            self.pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
-        }
-        if let Some(url) = &options.endpoint
-            && !url.starts_with("http://")
-            && !url.starts_with("https://")
-        {
-            let line = format!("AWS_ENDPOINT_URL is `{url}`; it must begin with http:// or https://");
-            self.problems.push(line);
-        }
-        options
-    }
-
-    /// Where to ask for credentials, in the order the AWS tools look.
-    fn credentials(&mut self, get: Lookup<'_>) -> CredentialSource {
-        const TOKEN: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
-        const ROLE: &str = "AWS_ROLE_ARN";
-        const FULL_URI: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
-        const POD_TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
-        match (get(TOKEN), get(ROLE)) {
-            (Some(token_file), Some(role_arn)) => {
-                return CredentialSource::WebIdentity { token_file, role_arn };
-            }
-            (Some(_), None) => self.pair(TOKEN, ROLE),
-            // A role alone is something the AWS tools know from profiles, which Leat does not read.
-            (None, _) => {}
-        }
-        if let Some(relative_uri) = get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
-            return CredentialSource::Task { relative_uri };
-        }
-        match (get(FULL_URI), get(POD_TOKEN)) {
-            (Some(full_uri), Some(token_file)) => return CredentialSource::Pod { full_uri, token_file },
-            (None, None) => {}
-            _ => self.pair(FULL_URI, POD_TOKEN),
-        }
-        CredentialSource::Instance
-    }
-
-    fn pair(&mut self, one: &str, other: &str) {
-        self.problems.push(format!("{one} and {other} go together: set both or none"));
-    }
+/// Whether only this machine reaches the address, `host:port`.
+fn is_loopback(address: &str) -> bool {
+    // What is no address is refused for that alone.
+    let Some((host, _)) = address.rsplit_once(':') else { return true };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::CredentialSource;
 
     fn check(args: &[&str], variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
         let args = std::iter::once("leat").chain(args.iter().copied());
@@ -336,20 +233,34 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        Config::check(command_line, Path::new("/somewhere/my data"), &lookup)
+        match Config::check(command_line, Path::new("/somewhere/my data"), &lookup) {
+            Ok(config) => Ok(config),
+            Err(UsageError::Values(lines)) => Err(lines),
+            Err(UsageError::CommandLine(error)) => panic!("{error}"),
+        }
+    }
+
+    fn serve(args: &[&str], variables: &[(&str, &str)]) -> ServeConfig {
+        match check(args, variables).expect("legal").role {
+            Role::Serve(config) => config,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn nothing_given_serves_the_local_folder() {
-        let config = check(&[], &[]).expect("defaults are legal");
-        assert_eq!(config.server.listen, "127.0.0.1:4437");
-        assert_eq!(config.server.tls, None);
-        assert_eq!(config.server.drain_timeout, Duration::from_secs(10));
+        let server = serve(&[], &[]);
+        assert_eq!(server.listen, "127.0.0.1:4437");
+        assert_eq!(server.tls, None);
+        assert_eq!(server.drain_timeout, Duration::from_secs(10));
+        assert!(matches!(server.service.auth, AuthConfig::Open));
+        let engine = server.service.engine;
+        let config = check(&[], &[]).expect("legal");
         assert_eq!(config.store.url.to_string(), "file:///somewhere/my data/leat-data");
-        assert_eq!(config.engine.default_storage_class, StorageClass::Standard);
-        assert_eq!(config.engine.flush_standard, Duration::from_millis(20));
-        assert_eq!(config.engine.flush_express, Duration::from_millis(2));
-        assert_eq!(config.engine.append_timeout, Duration::from_millis(4_500));
+        assert_eq!(engine.default_storage_class, StorageClass::Standard);
+        assert_eq!(engine.flush_standard, Duration::from_millis(20));
+        assert_eq!(engine.flush_express, Duration::from_millis(2));
+        assert_eq!(engine.append_timeout, Duration::from_millis(4_500));
         assert_eq!(config.log.format, LogFormat::Text);
         assert_eq!(config.log.filter, "info");
     }
@@ -357,8 +268,67 @@ mod tests {
     #[test]
     fn the_role_may_be_named_or_left_out() {
         for args in [&["serve", "--listen", "[::1]:0"][..], &["--listen", "[::1]:0"][..]] {
-            assert_eq!(check(args, &[]).expect("legal").server.listen, "[::1]:0");
+            assert_eq!(serve(args, &[]).listen, "[::1]:0");
         }
+    }
+
+    #[test]
+    fn inside_a_lambda_environment_the_role_is_lambda() {
+        let inside = ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:9001");
+        let token = ("LEAT_ROOT_TOKEN", "0123456789abcdef");
+        let role =
+            |args: &[&str], variables: &[(&str, &str)]| check(args, variables).map(|config| config.role);
+        let Ok(Role::Lambda(config)) = role(&[], &[inside, token]) else { panic!("it is no function") };
+        assert_eq!(config.responses, Responses::Stream);
+        assert!(matches!(role(&["lambda"], &[token]), Ok(Role::Lambda(_))));
+        assert!(matches!(role(&["serve"], &[inside]), Ok(Role::Serve(_))));
+        assert!(matches!(role(&[], &[inside, token, ("LEAT_ROLE", "lambda")]), Ok(Role::Lambda(_))));
+        assert!(
+            role(&[], &[inside, token, ("LEAT_ROLE", "cook")])
+                .is_err_and(|lines| lines[0].contains("`cook`"))
+        );
+        assert!(
+            role(&["lambda", "--responses=fax"], &[token]).is_err_and(|lines| lines[0].contains("`fax`"))
+        );
+    }
+
+    #[test]
+    fn nobody_gets_in_by_default_but_from_this_machine() {
+        let token = ("LEAT_ROOT_TOKEN", "0123456789abcdef");
+        let auth = |args: &[&str], variables: &[(&str, &str)]| {
+            check(args, variables).map(|config| match config.role {
+                Role::Serve(config) => config.service.auth,
+                Role::Lambda(config) => config.service.auth,
+            })
+        };
+        for local in
+            ["--listen=127.0.0.1:0", "--listen=127.1.2.3:0", "--listen=[::1]:0", "--listen=localhost:0"]
+        {
+            assert!(matches!(auth(&[local], &[]), Ok(AuthConfig::Open)), "{local}");
+            assert!(matches!(auth(&[local], &[token]), Ok(AuthConfig::Token(_))), "{local}");
+            assert!(auth(&[local, "--auth=token"], &[]).is_err(), "{local}");
+        }
+        for open in
+            [&["--listen=0.0.0.0:0"][..], &["--listen=[::]:0"], &["--listen=leat.example:0"], &["lambda"]]
+        {
+            let said = auth(open, &[]).expect_err("nobody may come in");
+            assert!(said[0].contains("LEAT_ROOT_TOKEN") && said[0].contains("--auth none"), "{said:?}");
+            assert!(matches!(auth(open, &[token]), Ok(AuthConfig::Token(_))));
+            let told: Vec<_> = open.iter().copied().chain(["--auth=none"]).collect();
+            assert!(matches!(auth(&told, &[]), Ok(AuthConfig::Open)));
+            assert!(auth(&told, &[token]).is_err(), "one of the two is a mistake");
+        }
+        assert!(matches!(auth(&["--root-token-file=t"], &[]), Ok(AuthConfig::TokenFile(_))));
+        assert!(matches!(auth(&["--root-token-secret=t"], &[]), Ok(AuthConfig::TokenSecret(_))));
+        for bad in [
+            &["--root-token-file=t", "--root-token-secret=t"][..],
+            &["--root-token-file="],
+            &["--auth=maybe"],
+        ] {
+            assert!(auth(bad, &[]).is_err(), "{bad:?}");
+        }
+        let said = auth(&[], &[("LEAT_ROOT_TOKEN", "too short")]).expect_err("refused");
+        assert!(said[0].contains("LEAT_ROOT_TOKEN") && !said[0].contains("too short"), "{said:?}");
     }
 
     #[test]

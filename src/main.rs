@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leat::api::{self, ApiOptions};
-use leat::config::{Config, EngineConfig, StoreConfig, UsageError};
+use leat::api::{self, ApiOptions, Auth};
+use leat::config::{Config, EngineConfig, Role, ServeConfig, StoreConfig, UsageError};
 use leat::engine;
+use leat::secret;
 use leat::serve::{self, Ended, Ending, TlsConfig};
 use leat::service::{Options, Service};
 use leat::storage::key;
@@ -52,35 +53,46 @@ fn main() -> ExitCode {
 
 async fn run(config: Config) -> Result<Ended, BoxError> {
     telemetry::start_log(config.log.format, &config.log.filter)?;
-    let metrics = telemetry::start_metrics()?;
     serve::install_crypto();
+    match config.role {
+        Role::Serve(serve) => run_server(serve, &config.store).await,
+        Role::Lambda(_) => Err("the function is not part of this release".into()),
+    }
+}
+
+async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, BoxError> {
+    let metrics = telemetry::start_metrics()?;
     let stop = serve::signals()?;
-    let tls = config.server.tls.map(|files| TlsConfig::load(&files.cert, &files.key)).transpose()?;
+    let tls = config.tls.map(|files| TlsConfig::load(&files.cert, &files.key)).transpose()?;
+    let auth = secret::load(config.service.auth).await?;
 
     let (drain, drained) = watch::channel(false);
     let clock = Clock::system();
-    let store = open(&config.store, &clock).await?;
-    let service = service(store, clock.clone(), config.engine);
+    let url = store.url.to_string();
+    let store = open(store, &clock).await?;
+    let service = service(store, clock.clone(), config.service.engine);
     let record = service.open_store().await?;
     tracing::debug!(store_id = %record.id, "opened");
+    let open = matches!(auth, Auth::Open);
     let options = ApiOptions {
         metrics: Some(metrics.clone()),
         draining: drained,
         clock,
-        location: config.server.location,
+        location: config.service.location,
+        auth,
         ..ApiOptions::default()
     };
     let app = api::router(service.clone(), options);
-    let listener = serve::listen(&config.server.listen).await?;
-    let banner = serve::banner(listener.local_addr()?, tls.is_some(), &config.store.url.to_string());
+    let listener = serve::listen(&config.listen).await?;
+    let banner = serve::banner(listener.local_addr()?, tls.is_some(), &url, open);
     io::stdout().write_all(banner.as_bytes())?;
     io::stdout().flush()?;
 
     let upkeep = tokio::spawn(keep_up(metrics));
-    let ending = Ending { stop, drain, drain_timeout: config.server.drain_timeout };
+    let ending = Ending { stop, drain, drain_timeout: config.drain_timeout };
     let ended = serve::run(listener, app, tls, ending).await;
     // A deletion that does not finish in time goes on with the next DELETE.
-    if tokio::time::timeout(config.server.drain_timeout, service.finish()).await.is_err() {
+    if tokio::time::timeout(config.drain_timeout, service.finish()).await.is_err() {
         tracing::warn!("the deletion of a basin is left unfinished");
     }
     upkeep.abort();

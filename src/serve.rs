@@ -300,9 +300,9 @@ impl Connection {
     }
 }
 
-/// The three lines that tell a newcomer what runs, where the data is, and what to try.
+/// What tells a newcomer what runs, where the data is, who may call, and what to try.
 #[must_use]
-pub fn banner(address: SocketAddr, tls: bool, store: &str) -> String {
+pub fn banner(address: SocketAddr, tls: bool, store: &str, open: bool) -> String {
     let (scheme, insecure) = if tls { ("https", "-k ") } else { ("http", "") };
     let mut near = address;
     if address.ip().is_unspecified() {
@@ -311,10 +311,16 @@ pub fn banner(address: SocketAddr, tls: bool, store: &str) -> String {
             IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
         });
     }
+    let (access, token) = if open {
+        ("open to whoever reaches this address", "")
+    } else {
+        ("asks for the root token", " -H \"authorization: Bearer $LEAT_ROOT_TOKEN\"")
+    };
     format!(
         "leat {version} listens on {scheme}://{address}\n\
          stores in {store}\n\
-         try: curl {insecure}{scheme}://{near}/v1/basins -H 'content-type: application/json' -d '{{\"basin\":\"demo-basin\"}}'\n",
+         {access}\n\
+         try: curl {insecure}{scheme}://{near}/v1/basins{token} -H 'content-type: application/json' -d '{{\"basin\":\"demo-basin\"}}'\n",
         version = env!("CARGO_PKG_VERSION"),
     )
 }
@@ -421,11 +427,14 @@ mod tests {
     #[test]
     fn the_banner_names_an_address_that_can_be_reached() {
         let any = "0.0.0.0:4437".parse().expect("an address");
-        let banner = banner(any, true, "memory:");
-        let lines: Vec<_> = banner.lines().collect();
-        assert_eq!(lines.len(), 3);
+        let text = banner(any, true, "memory:", true);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
         assert!(lines[0].ends_with("listens on https://0.0.0.0:4437"));
         assert_eq!(lines[1], "stores in memory:");
-        assert!(lines[2].starts_with("try: curl -k https://127.0.0.1:4437/v1/basins "), "{}", lines[2]);
+        assert!(lines[2].starts_with("open to "), "{}", lines[2]);
+        assert!(lines[3].starts_with("try: curl -k https://127.0.0.1:4437/v1/basins "), "{}", lines[3]);
+        let guarded = banner(any, false, "memory:", false);
+        assert!(guarded.contains("root token") && guarded.contains("Bearer $LEAT_ROOT_TOKEN"), "{guarded}");
     }
 }

@@ -105,13 +105,67 @@ async fn a_store_that_ignores_conditions_is_refused_by_name() {
 }
 
 #[test]
-fn start_up_tells_in_three_lines_where_it_listens_what_it_stores_in_and_what_to_try() {
+fn start_up_tells_where_it_listens_what_it_stores_in_who_may_call_and_what_to_try() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = ServerOptions::on_folder(folder.path()).start();
-    let [listens, stores, curl] = &server.banner;
+    let [listens, stores, open, curl] = &server.banner;
     assert!(listens.ends_with(&server.url), "{listens}");
     assert!(stores.contains(&format!("file://{}", folder.path().display())), "{stores}");
+    assert!(open.starts_with("open to "), "{open}");
     assert!(curl.starts_with("try: curl ") && curl.contains(&server.url), "{curl}");
+}
+
+#[test]
+fn without_a_token_no_address_but_loopback_is_served() {
+    let refused = leat(&["--store", "memory:", "--listen", "0.0.0.0:0"], &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    for word in ["LEAT_ROOT_TOKEN", "--auth none"] {
+        assert!(stderr(&refused).contains(word), "{word} in {}", stderr(&refused));
+    }
+    let function = leat(&[], &[("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:1"), ("LEAT_STORE", "memory:")]);
+    assert_eq!(function.status.code(), Some(2), "{}", stderr(&function));
+    assert!(stderr(&function).contains("LEAT_ROOT_TOKEN"), "{}", stderr(&function));
+}
+
+#[tokio::test]
+async fn a_token_guards_everything_but_health_and_is_never_logged() {
+    const TOKEN: &str = "hush-0123456789abcdef";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("token");
+    std::fs::write(&file, format!("{TOKEN}\n")).expect("the folder can be written");
+    let by_variable = ServerOptions::on("memory:")
+        .variables(&[("LEAT_ROOT_TOKEN".to_owned(), TOKEN.to_owned())])
+        .flag("--log", "trace")
+        .start();
+    let by_file = ServerOptions::on("memory:").flag("--root-token-file", &file.to_string_lossy()).start();
+    for server in [&by_variable, &by_file] {
+        assert!(server.banner[2].contains("root token"), "{:?}", server.banner);
+        let client = client(false);
+        let status = async |path: &str, token: Option<&str>| {
+            let mut request = client.get(format!("{}{path}", server.url));
+            if let Some(token) = token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            request.send().await.expect("an answer").status().as_u16()
+        };
+        for path in ["/health", "/ping"] {
+            assert_eq!(status(path, None).await, 200, "{path}");
+        }
+        for path in ["/v1/basins", "/v1/locations", "/metrics"] {
+            assert_eq!(status(path, None).await, 401, "{path}");
+            assert_eq!(status(path, Some("hush-0123456789abcdeg")).await, 401, "{path}");
+            assert_eq!(status(path, Some(TOKEN)).await, 200, "{path}");
+        }
+        assert_eq!(status("/nothing", None).await, 401, "what exists is nobody's business");
+        assert!(!server.log().contains(TOKEN));
+    }
+}
+
+#[test]
+fn a_token_that_cannot_be_had_ends_the_start() {
+    let missing = leat(&["--store", "memory:", "--root-token-file", "/nowhere/token"], &[]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains("/nowhere/token"), "{}", stderr(&missing));
 }
 
 #[tokio::test]

@@ -2,8 +2,9 @@
 //!
 //! The same router is served over a socket and under Lambda. From the outside in, a request passes the
 //! observer (`observe`: request id, span, log line, metrics, panics), the discarding of unread bodies
-//! (`leftover`), CORS, the drain gate, and its handler.
+//! (`leftover`), CORS, the check of its token (`auth`), the drain gate, and its handler.
 
+mod auth;
 mod body;
 mod compression;
 mod leftover;
@@ -26,6 +27,7 @@ use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 
 use crate::service::Service;
 use crate::types::time::Clock;
+pub use auth::{Auth, InvalidToken, RootToken};
 use body::BodyTimeouts;
 use s2::error::{Code, Error};
 
@@ -50,6 +52,8 @@ pub struct ApiOptions {
     pub session_bytes_max: usize,
     /// What the one location of this store is called.
     pub location: String,
+    /// Who may call.
+    pub auth: Auth,
 }
 
 impl Default for ApiOptions {
@@ -62,6 +66,7 @@ impl Default for ApiOptions {
             body_total_timeout: Duration::from_secs(60),
             session_bytes_max: 64 * 1024 * 1024,
             location: "local".to_owned(),
+            auth: Auth::Open,
         }
     }
 }
@@ -103,6 +108,7 @@ pub fn router(service: Service, options: ApiOptions) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn_with_state(api.clone(), drain_gate))
+        .layer(from_fn_with_state(api.clone(), auth::authenticate))
         .layer(cors())
         .layer(from_fn(leftover::discard))
         .layer(from_fn_with_state(api.clone(), observe::observe))

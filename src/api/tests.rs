@@ -397,3 +397,43 @@ async fn an_input_larger_than_the_whole_budget_waits_for_all_of_it() {
     let (one, two) = tokio::join!(append_session(&app, 5), append_session(&app, 5));
     assert_eq!(tokio::join!(acks(one), acks(two)), (5, 5));
 }
+
+#[tokio::test]
+async fn without_the_token_only_health_and_preflights_are_answered() {
+    let options = || ApiOptions {
+        auth: Auth::Token(RootToken::new("0123456789abcdef").unwrap()),
+        ..ApiOptions::default()
+    };
+    let ask = async |method: &str, path: &str, token: Option<&str>| {
+        let mut request = http::Request::builder().method(method).uri(path);
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        send_to(options(), request.body(Body::empty()).unwrap()).await
+    };
+    for path in ["/health", "/ping"] {
+        assert_eq!(ask("GET", path, None).await.status, 200, "{path}");
+    }
+    let preflight = http::Request::builder()
+        .method("OPTIONS")
+        .uri("/v1/basins")
+        .header(header::ORIGIN, "https://example.com")
+        .header(header::ACCESS_CONTROL_REQUEST_METHOD, "GET")
+        .body(Body::empty())
+        .unwrap();
+    assert_eq!(send_to(options(), preflight).await.status, 200);
+    for (method, path) in [
+        ("GET", "/v1/basins"),
+        ("POST", RECORDS),
+        ("GET", "/metrics"),
+        ("GET", "/nothing"),
+        ("GET", "/health/"),
+    ] {
+        for token in [None, Some("Bearer fedcba9876543210"), Some("Basic 0123456789abcdef")] {
+            let answer = ask(method, path, token).await;
+            assert_eq!((answer.status, answer.code().as_str()), (401, "authn"), "{method} {path}");
+            assert_eq!(answer.headers[header::WWW_AUTHENTICATE], "Bearer");
+        }
+        assert_ne!(ask(method, path, Some("Bearer 0123456789abcdef")).await.status, 401, "{method} {path}");
+    }
+}

@@ -1,10 +1,11 @@
 //! The command line as clap sees it: flags, their variables, their defaults and the help.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Command, FromArgMatches, Parser, Subcommand};
 
 const LOCATION_DEFAULT: &str = "local";
 const LISTEN_DEFAULT: &str = "127.0.0.1:4437";
 const CLASS_DEFAULT: &str = "standard";
+const RESPONSES_DEFAULT: &str = "stream";
 const LOG_FORMAT_DEFAULT: &str = "text";
 const LOG_FILTER_DEFAULT: &str = "info";
 const FLUSH_STANDARD_DEFAULT: &str = "20";
@@ -19,7 +20,7 @@ Examples:
   leat --store s3://my-bucket/leat             serve from a bucket, with the usual AWS_* variables
   AWS_ENDPOINT_URL=http://127.0.0.1:9000 leat --store s3://my-bucket
                                                serve from an S3-compatible store
-  leat --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+  LEAT_ROOT_TOKEN=... leat --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
                                                serve HTTPS on every address
 
 An s3:// store reads AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3 (or
@@ -32,30 +33,92 @@ a key the credentials of a web identity, a container or the machine.";
 #[command(disable_help_subcommand = true)]
 pub(super) struct CommandLine {
     #[command(subcommand)]
-    pub(super) role: Option<Role>,
+    pub(super) role: Option<RoleArgs>,
     #[command(flatten)]
     pub(super) serve: ServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Role {
+pub(super) enum RoleArgs {
     /// Serve the API from this process (the default)
     #[command(after_help = EXAMPLES)]
     Serve(ServeArgs),
+    /// Serve the API as an AWS Lambda function (the default inside one)
+    Lambda(LambdaArgs),
 }
 
-/// Every value is text here, so that all bad ones can be named together.
+/// Every value is text here and below, so that all bad ones can be named together.
 #[derive(Debug, Args)]
 #[command(next_line_help = true)]
 pub(super) struct ServeArgs {
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+
+    /// Address and port to listen on: HTTP/1.1 and HTTP/2, both on this one port
+    #[arg(long, env = "LEAT_LISTEN", value_name = "HOST:PORT", help_heading = "Network")]
+    #[arg(default_value = LISTEN_DEFAULT)]
+    pub(super) listen: String,
+
+    /// Certificate chain in PEM; with --tls-key the port speaks TLS
+    #[arg(long, env = "LEAT_TLS_CERT", value_name = "FILE", help_heading = "Network")]
+    pub(super) tls_cert: Option<String>,
+
+    /// Private key in PEM
+    #[arg(long, env = "LEAT_TLS_KEY", value_name = "FILE", help_heading = "Network")]
+    pub(super) tls_key: Option<String>,
+
+    /// How long requests in flight may take to finish after SIGTERM or Ctrl-C (0 to 600000)
+    #[arg(long, env = "LEAT_DRAIN_TIMEOUT_MS", value_name = "MS", help_heading = "Timing")]
+    #[arg(default_value = DRAIN_TIMEOUT_DEFAULT)]
+    pub(super) drain_timeout_ms: String,
+}
+
+#[derive(Debug, Args)]
+#[command(next_line_help = true)]
+pub(super) struct LambdaArgs {
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+
+    /// How Function URLs and REST APIs are answered, as the front is set up: stream or buffer
+    #[arg(long, env = "LEAT_RESPONSES", value_name = "MODE", help_heading = "Network")]
+    #[arg(default_value = RESPONSES_DEFAULT)]
+    pub(super) responses: String,
+}
+
+/// What every role is told.
+#[derive(Debug, Args)]
+pub(super) struct CommonArgs {
     /// Where the data lives: file:///folder, memory: or s3://bucket/prefix [default: the folder leat-data here]
     #[arg(long, env = "LEAT_STORE", value_name = "URL", help_heading = "Store")]
     pub(super) store: Option<String>,
 
+    /// Form of the log on stderr: text or json
+    #[arg(long, env = "LEAT_LOG_FORMAT", value_name = "FORMAT", help_heading = "Log")]
+    #[arg(default_value = LOG_FORMAT_DEFAULT)]
+    pub(super) log_format: String,
+
+    /// What to log: a level, or levels by module such as info,leat::engine=debug
+    #[arg(long = "log", env = "LEAT_LOG", value_name = "FILTER", help_heading = "Log")]
+    #[arg(default_value = LOG_FILTER_DEFAULT)]
+    pub(super) log: String,
+}
+
+/// What every role that answers requests is told.
+#[derive(Debug, Args)]
+pub(super) struct ServiceArgs {
     /// Storage class of streams whose configuration names none: standard (cheap) or express (fast)
     #[arg(long, env = "LEAT_DEFAULT_STORAGE_CLASS", value_name = "CLASS", help_heading = "Store")]
     #[arg(default_value = CLASS_DEFAULT)]
     pub(super) default_storage_class: String,
+
+    /// What clients are told that this store's one location is called (1 to 64 of A-Z a-z 0-9 : . -)
+    #[arg(long, env = "LEAT_LOCATION", value_name = "NAME", help_heading = "Store")]
+    #[arg(default_value = LOCATION_DEFAULT)]
+    pub(super) location: String,
 
     /// How long a commit of a standard stream may gather appends, at most (0 to 1000)
     #[arg(long, env = "LEAT_FLUSH_STANDARD_MS", value_name = "MS", help_heading = "Timing")]
@@ -72,46 +135,25 @@ pub(super) struct ServeArgs {
     #[arg(default_value = APPEND_TIMEOUT_DEFAULT)]
     pub(super) append_timeout_ms: String,
 
-    /// How long requests in flight may take to finish after SIGTERM or Ctrl-C (0 to 600000)
-    #[arg(long, env = "LEAT_DRAIN_TIMEOUT_MS", value_name = "MS", help_heading = "Timing")]
-    #[arg(default_value = DRAIN_TIMEOUT_DEFAULT)]
-    pub(super) drain_timeout_ms: String,
+    /// Who may call: token (whoever has the root token) or none (whoever reaches this process)
+    /// [default: token, but none on a loopback address if no token is given]
+    #[arg(long, env = "LEAT_AUTH", value_name = "MODE", help_heading = "Access", verbatim_doc_comment)]
+    pub(super) auth: Option<String>,
 
-    /// Address and port to listen on: HTTP/1.1 and HTTP/2, both on this one port
-    #[arg(long, env = "LEAT_LISTEN", value_name = "HOST:PORT", help_heading = "Network")]
-    #[arg(default_value = LISTEN_DEFAULT)]
-    pub(super) listen: String,
+    /// File that holds the root token; or give the token itself in LEAT_ROOT_TOKEN
+    #[arg(long, env = "LEAT_ROOT_TOKEN_FILE", value_name = "FILE", help_heading = "Access")]
+    pub(super) root_token_file: Option<String>,
 
-    /// What clients are told that this store's one location is called (1 to 64 of A-Z a-z 0-9 : . -)
-    #[arg(long, env = "LEAT_LOCATION", value_name = "NAME", help_heading = "Store")]
-    #[arg(default_value = LOCATION_DEFAULT)]
-    pub(super) location: String,
-
-    /// Certificate chain in PEM; with --tls-key the port speaks TLS
-    #[arg(long, env = "LEAT_TLS_CERT", value_name = "FILE", help_heading = "Network")]
-    pub(super) tls_cert: Option<String>,
-
-    /// Private key in PEM
-    #[arg(long, env = "LEAT_TLS_KEY", value_name = "FILE", help_heading = "Network")]
-    pub(super) tls_key: Option<String>,
-
-    /// Form of the log on stderr: text or json
-    #[arg(long, env = "LEAT_LOG_FORMAT", value_name = "FORMAT", help_heading = "Log")]
-    #[arg(default_value = LOG_FORMAT_DEFAULT)]
-    pub(super) log_format: String,
-
-    /// What to log: a level, or levels by module such as info,leat::engine=debug
-    #[arg(long = "log", env = "LEAT_LOG", value_name = "FILTER", help_heading = "Log")]
-    #[arg(default_value = LOG_FILTER_DEFAULT)]
-    pub(super) log: String,
+    /// Name or ARN of the secret in AWS Secrets Manager that holds the root token
+    #[arg(long, env = "LEAT_ROOT_TOKEN_SECRET", value_name = "SECRET", help_heading = "Access")]
+    pub(super) root_token_secret: Option<String>,
 }
 
-impl CommandLine {
-    /// The flags of the server role, whether it was named or not.
-    pub(super) fn into_serve(self) -> ServeArgs {
-        match self.role {
-            Some(Role::Serve(args)) => args,
-            None => self.serve,
-        }
+impl LambdaArgs {
+    /// The flags of a function started without any.
+    pub(super) fn from_environment() -> Result<Self, clap::Error> {
+        let matches =
+            Self::augment_args(Command::new("leat")).no_binary_name(true).try_get_matches_from([""; 0])?;
+        Self::from_arg_matches(&matches)
     }
 }

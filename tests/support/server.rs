@@ -63,7 +63,7 @@ impl ServerOptions {
     /// Starts it and waits until it is healthy.
     pub fn start(&self) -> Server {
         let mut process = Process::start("leat", &mut self.command());
-        let banner = [(); 3].map(|()| process.line(START_TIMEOUT));
+        let banner = [(); 4].map(|()| process.line(START_TIMEOUT));
         let url = banner[0].split_whitespace().last().unwrap_or_default().to_owned();
         let address = url.rsplit('/').next().unwrap_or_default().to_owned();
         assert!(address.contains(':'), "the first line does not end in an address: {banner:?}");
@@ -82,8 +82,8 @@ pub struct Server {
     pub address: String,
     /// `http://127.0.0.1:port`.
     pub url: String,
-    /// The three lines it printed.
-    pub banner: [String; 3],
+    /// The four lines it printed.
+    pub banner: [String; 4],
 }
 
 impl Server {

@@ -33,6 +33,8 @@ pub(crate) enum Code {
     BadProto,
     /// A frame of a session is malformed.
     BadFrame,
+    /// No token, or none that is known here.
+    Authn,
     /// No such basin.
     BasinNotFound,
     /// No such stream.
@@ -75,6 +77,7 @@ impl Code {
             Self::BadJson => "bad_json",
             Self::BadProto => "bad_proto",
             Self::BadFrame => "bad_frame",
+            Self::Authn => "authn",
             Self::BasinNotFound => "basin_not_found",
             Self::StreamNotFound => "stream_not_found",
             Self::NotFound => "not_found",
@@ -102,6 +105,7 @@ impl Code {
             | Self::BadJson
             | Self::BadProto
             | Self::BadFrame => StatusCode::BAD_REQUEST,
+            Self::Authn => StatusCode::UNAUTHORIZED,
             Self::BasinNotFound | Self::StreamNotFound | Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,

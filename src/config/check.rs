@@ -1,0 +1,284 @@
+//! One method per kind of value: what it may be, and the line that says what is wrong with it.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use super::args::{CommonArgs, ServiceArgs};
+use super::{EngineConfig, LogConfig, Lookup, Responses, ServiceConfig, StoreConfig, TlsFiles};
+use crate::api::RootToken;
+use crate::secret::AuthConfig;
+use crate::store::{CredentialSource, S3Options, StoreUrl, UrlError};
+use crate::telemetry::{self, LogFormat};
+use crate::types::config::StorageClass;
+use crate::types::limits::LOCATION_BYTES_MAX;
+
+const STORE_FOLDER_DEFAULT: &str = "leat-data";
+
+const FLUSH_MS: RangeInclusive<u64> = 0..=1_000;
+const APPEND_TIMEOUT_MS: RangeInclusive<u64> = 100..=600_000;
+const DRAIN_TIMEOUT_MS: RangeInclusive<u64> = 0..=600_000;
+
+/// The end of what is said when a token is needed.
+const NO_TOKEN: &str = "but there is no root token: \
+    set LEAT_ROOT_TOKEN, --root-token-file or --root-token-secret";
+
+/// Gathers bad values; what it returns for one is never used, since the whole configuration is then refused.
+pub(super) struct Checker<'a> {
+    folder: &'a Path,
+    lookup: Lookup<'a>,
+    problems: Vec<String>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(folder: &'a Path, lookup: Lookup<'a>) -> Self {
+        Self { folder, lookup, problems: Vec::new() }
+    }
+
+    /// The configuration, or every line about a bad value.
+    pub(super) fn finish<T>(self, config: T) -> Result<T, Vec<String>> {
+        if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }
+    }
+
+    /// Notes something that is wrong.
+    pub(super) fn problem(&mut self, line: impl Into<String>) {
+        self.problems.push(line.into());
+    }
+
+    /// What every role is told.
+    pub(super) fn common(&mut self, args: CommonArgs) -> (StoreConfig, LogConfig) {
+        let url = self.store(args.store);
+        let store = StoreConfig { s3: self.s3(&url), url };
+        let log = LogConfig { format: self.log_format(&args.log_format), filter: self.log_filter(args.log) };
+        (store, log)
+    }
+
+    /// What every role that answers requests is told; `open` is who may call if nothing is said about that.
+    pub(super) fn service(&mut self, args: ServiceArgs, open: Option<AuthConfig>) -> ServiceConfig {
+        let token = self.token(args.root_token_file, args.root_token_secret);
+        ServiceConfig {
+            location: self.location(args.location),
+            engine: EngineConfig {
+                default_storage_class: self.class(&args.default_storage_class),
+                flush_standard: self.millis("--flush-standard-ms", &args.flush_standard_ms, &FLUSH_MS),
+                flush_express: self.millis("--flush-express-ms", &args.flush_express_ms, &FLUSH_MS),
+                append_timeout: self.millis(
+                    "--append-timeout-ms",
+                    &args.append_timeout_ms,
+                    &APPEND_TIMEOUT_MS,
+                ),
+            },
+            auth: self.auth(args.auth.as_deref(), token, open),
+        }
+    }
+
+    /// The root token from the one place that names it.
+    fn token(&mut self, file: Option<String>, secret: Option<String>) -> Option<AuthConfig> {
+        // Not a flag: those can be read by every user of the machine.
+        let text = (self.lookup)("LEAT_ROOT_TOKEN");
+        if [text.is_some(), file.is_some(), secret.is_some()].into_iter().filter(|given| *given).count() > 1 {
+            self.problem(
+                "LEAT_ROOT_TOKEN, --root-token-file and --root-token-secret exclude each other: name one",
+            );
+        }
+        if let Some(text) = text {
+            return match RootToken::new(&text) {
+                Ok(token) => Some(AuthConfig::Token(token)),
+                Err(error) => {
+                    self.problem(format!("LEAT_ROOT_TOKEN: {error}"));
+                    Some(AuthConfig::Open)
+                }
+            };
+        }
+        for (flag, value) in [("--root-token-file", &file), ("--root-token-secret", &secret)] {
+            if value.as_deref() == Some("") {
+                self.refuse(flag, "", "the place of a token, or left out");
+            }
+        }
+        file.map(|file| AuthConfig::TokenFile(file.into())).or(secret.map(AuthConfig::TokenSecret))
+    }
+
+    fn auth(
+        &mut self,
+        mode: Option<&str>,
+        token: Option<AuthConfig>,
+        open: Option<AuthConfig>,
+    ) -> AuthConfig {
+        match (mode, token) {
+            (None | Some("token"), Some(token)) => return token,
+            (Some("none"), None) => return AuthConfig::Open,
+            (Some("none"), Some(_)) => {
+                self.problem("--auth (LEAT_AUTH) is `none`, but a root token is given: leave out one of them")
+            }
+            (Some("token"), None) => self.problem(format!("--auth (LEAT_AUTH) is `token`, {NO_TOKEN}")),
+            (None, None) => match open {
+                Some(open) => return open,
+                None => self.problem(format!(
+                    "whoever reaches this process could do everything, {NO_TOKEN}, or say --auth none"
+                )),
+            },
+            (Some(other), _) => self.refuse("--auth", other, "`token` or `none`"),
+        }
+        AuthConfig::Open
+    }
+
+    pub(super) fn responses(&mut self, text: &str) -> Responses {
+        match text {
+            "stream" => Responses::Stream,
+            "buffer" => Responses::Buffer,
+            other => {
+                self.refuse("--responses", other, "`stream` or `buffer`");
+                Responses::Buffer
+            }
+        }
+    }
+
+    pub(super) fn drain_timeout(&mut self, text: &str) -> Duration {
+        self.millis("--drain-timeout-ms", text, &DRAIN_TIMEOUT_MS)
+    }
+
+    /// Names a bad value by its flag and by the variable that may have set it.
+    fn refuse(&mut self, flag: &str, value: &str, wanted: &str) {
+        let variable = flag.trim_start_matches('-').replace('-', "_").to_uppercase();
+        self.problems.push(format!("{flag} (LEAT_{variable}) is `{value}`; it must be {wanted}"));
+    }
+
+    pub(super) fn address(&mut self, flag: &str, text: String) -> String {
+        let legal =
+            text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if !legal {
+            self.refuse(flag, &text, "an address and a port, such as 127.0.0.1:4437 or [::1]:4437");
+        }
+        text
+    }
+
+    pub(super) fn tls(&mut self, cert: Option<String>, key: Option<String>) -> Option<TlsFiles> {
+        match (cert, key) {
+            (None, None) => None,
+            (Some(cert), Some(key)) if !cert.is_empty() && !key.is_empty() => {
+                Some(TlsFiles { cert: cert.into(), key: key.into() })
+            }
+            _ => {
+                let text =
+                    "--tls-cert (LEAT_TLS_CERT) and --tls-key (LEAT_TLS_KEY) go together: name both files";
+                self.problems.push(text.to_owned());
+                None
+            }
+        }
+    }
+
+    fn millis(&mut self, flag: &str, text: &str, range: &RangeInclusive<u64>) -> Duration {
+        let millis = text.parse::<u64>().ok().filter(|millis| range.contains(millis));
+        if millis.is_none() {
+            let wanted = format!("a number of milliseconds from {} to {}", range.start(), range.end());
+            self.refuse(flag, text, &wanted);
+        }
+        Duration::from_millis(millis.unwrap_or_default())
+    }
+
+    fn class(&mut self, text: &str) -> StorageClass {
+        StorageClass::parse(text).unwrap_or_else(|| {
+            self.refuse("--default-storage-class", text, "`standard` or `express`");
+            StorageClass::default()
+        })
+    }
+
+    fn location(&mut self, text: String) -> String {
+        let is_legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'.' | b'-');
+        if !(1..=LOCATION_BYTES_MAX).contains(&text.len()) || !text.bytes().all(is_legal) {
+            self.refuse("--location", &text, "1 to 64 letters, digits, `:`, `.` or `-`");
+        }
+        text
+    }
+
+    fn log_format(&mut self, text: &str) -> LogFormat {
+        LogFormat::parse(text).unwrap_or_else(|| {
+            self.refuse("--log-format", text, "`text` or `json`");
+            LogFormat::default()
+        })
+    }
+
+    fn log_filter(&mut self, text: String) -> String {
+        if !telemetry::is_filter(&text) {
+            self.refuse(
+                "--log",
+                &text,
+                "a level (off, error, warn, info, debug, trace) or module=level pairs",
+            );
+        }
+        text
+    }
+
+    fn store(&mut self, url: Option<String>) -> StoreUrl {
+        let url =
+            url.unwrap_or_else(|| format!("file://{}", self.folder.join(STORE_FOLDER_DEFAULT).display()));
+        let refused = if url.strip_prefix("s3://").is_some_and(|rest| rest.contains('@')) {
+            // Said without repeating them.
+            "credentials do not belong in it, but in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_owned()
+        } else {
+            match url.parse() {
+                Ok(url) => return url,
+                Err(error) => UrlError::to_string(&error),
+            }
+        };
+        self.problems.push(format!("--store (LEAT_STORE): {refused}"));
+        "memory:".parse().expect("it is one of the forms")
+    }
+
+    /// Reads the standard variables, an empty one as unset. They matter, and may be wrong, for S3 only.
+    fn s3(&mut self, url: &StoreUrl) -> S3Options {
+        if !url.to_string().starts_with("s3://") {
+            return S3Options::default();
+        }
+        let lookup = self.lookup;
+        let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let options = S3Options {
+            endpoint: get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL")),
+            region: get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
+            access_key_id: get("AWS_ACCESS_KEY_ID"),
+            secret_access_key: get("AWS_SECRET_ACCESS_KEY"),
+            session_token: get("AWS_SESSION_TOKEN"),
+            credentials: self.credentials(&get),
+        };
+        if options.access_key_id.is_some() != options.secret_access_key.is_some() {
+            self.pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+        }
+        if let Some(url) = &options.endpoint
+            && !url.starts_with("http://")
+            && !url.starts_with("https://")
+        {
+            let line = format!("AWS_ENDPOINT_URL is `{url}`; it must begin with http:// or https://");
+            self.problems.push(line);
+        }
+        options
+    }
+
+    /// Where to ask for credentials, in the order the AWS tools look.
+    fn credentials(&mut self, get: Lookup<'_>) -> CredentialSource {
+        const TOKEN: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+        const ROLE: &str = "AWS_ROLE_ARN";
+        const FULL_URI: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+        const POD_TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
+        match (get(TOKEN), get(ROLE)) {
+            (Some(token_file), Some(role_arn)) => {
+                return CredentialSource::WebIdentity { token_file, role_arn };
+            }
+            (Some(_), None) => self.pair(TOKEN, ROLE),
+            // A role alone is something the AWS tools know from profiles, which Leat does not read.
+            (None, _) => {}
+        }
+        if let Some(relative_uri) = get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
+            return CredentialSource::Task { relative_uri };
+        }
+        match (get(FULL_URI), get(POD_TOKEN)) {
+            (Some(full_uri), Some(token_file)) => return CredentialSource::Pod { full_uri, token_file },
+            (None, None) => {}
+            _ => self.pair(FULL_URI, POD_TOKEN),
+        }
+        CredentialSource::Instance
+    }
+
+    fn pair(&mut self, one: &str, other: &str) {
+        self.problems.push(format!("{one} and {other} go together: set both or none"));
+    }
+}
