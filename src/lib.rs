@@ -12,5 +12,6 @@ pub mod serve;
 pub mod service;
 pub mod storage;
 pub mod store;
+pub mod sweeper;
 pub mod telemetry;
 pub mod types;

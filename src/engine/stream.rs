@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 
 use super::queue::Queue;
 use super::{Error, Result, Shared};
-use crate::storage::documents::{Found, Versioned, base_of, load_manifest};
+use crate::storage::documents::{Found, Versioned, commit_manifest, load_manifest};
 use crate::storage::identity::Identity;
-use crate::storage::key::{self, StreamHash};
+use crate::storage::key::StreamHash;
 use crate::storage::manifest::Manifest;
-use crate::storage::register::{Outcome, Swap, jittered};
+use crate::storage::register::{Outcome, jittered};
 use crate::storage::{self};
 use crate::telemetry::{COMMITS, count_cache};
 use crate::types::time::{Deadline, monotonic};
@@ -150,28 +150,10 @@ impl Stream {
         next: &Manifest,
         deadline: Deadline,
     ) -> std::result::Result<Outcome, storage::Error> {
-        let key = key::manifest(&self.hash);
-        let checked = match base {
-            Some(base) => base.doc.check_transition(next, &self.shared.options.shape),
-            None => next.check_creation(),
-        };
-        checked.map_err(|why| storage::Error::Invariant { key: key.clone(), why })?;
-        let bytes = next.encode();
         let (sent, started) = (self.ticket(), monotonic());
-        let read_head =
-            |bytes: &bytes::Bytes| Manifest::decode(bytes, &self.identity).map(|manifest| manifest.head);
-        let outcome = Swap {
-            store: &*self.shared.store,
-            key: &key,
-            base: &base_of(base.map(|b| (&b.doc.head, &b.etag))),
-            head: &next.head,
-            bytes,
-            read_head: &read_head,
-            hedge_after: self.shared.latency.hedge_after(),
-            deadline,
-        }
-        .run()
-        .await;
+        let shared = &self.shared;
+        let parts = (&self.identity, &shared.options.shape, &shared.latency);
+        let outcome = commit_manifest(&*shared.store, parts, base, next, deadline).await;
         let label = match &outcome {
             Ok(Outcome::Committed(_)) => "committed",
             Ok(Outcome::Conflict) => "conflict",

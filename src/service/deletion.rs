@@ -22,6 +22,31 @@ use crate::types::limits::LIST_PAGE_NAMES_MAX;
 use crate::types::name::{BasinName, StreamNamePart};
 use crate::types::stream::ListRequest;
 
+/// When a life of a basin ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Before anybody asked.
+    Before,
+    /// Just now.
+    Now,
+    /// It is alive.
+    NotYet,
+}
+
+impl Ended {
+    /// Whether nothing is left to do.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        self != Self::NotYet
+    }
+
+    /// Whether it ended just now.
+    #[must_use]
+    pub fn was_completed(self) -> bool {
+        self == Self::Now
+    }
+}
+
 /// Streams ended at the same time.
 const ENDED_AT_ONCE: usize = 16;
 
@@ -51,6 +76,20 @@ impl Service {
             }
         });
         Ok(())
+    }
+
+    /// Goes on with the deletion of a life of a basin, if that was accepted.
+    pub async fn continue_deletion(&self, name: &BasinName, incarnation: Incarnation) -> Result<Ended> {
+        match load_basin(self.store(), name).await? {
+            Some(found) if found.doc.head.incarnation != incarnation => Ok(Ended::Before),
+            Some(found) if found.doc.head.state == State::Tombstone => Ok(Ended::Before),
+            Some(found) if found.doc.head.state == State::Deleting => {
+                self.finish_deletion(name, incarnation).await?;
+                Ok(Ended::Now)
+            }
+            // The marker comes first: its deletion may be about to be accepted.
+            _ => Ok(Ended::NotYet),
+        }
     }
 
     async fn accept_deletion(&self, name: &BasinName, incarnation: Incarnation) -> Result<()> {

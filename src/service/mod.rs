@@ -3,7 +3,7 @@
 
 pub mod basins;
 mod catalog;
-mod deletion;
+pub mod deletion;
 mod error;
 pub mod records;
 pub mod streams;

@@ -13,15 +13,15 @@ use crate::storage::documents::put_due;
 use crate::storage::head::State;
 use crate::storage::identity::Identity;
 use crate::storage::key::{self, CatalogEntry, Incarnation, StreamKind, creation_digest};
-use crate::storage::manifest::{Manifest, data_class};
+use crate::storage::manifest::Manifest;
 use crate::storage::meta::{BasinRecord, DueMarker};
 use crate::storage::register::{Outcome, jittered};
 use crate::types::config::{RetentionPolicy, StreamConfig, StreamConfigLayer, StreamConfigPatch};
 use crate::types::name::{BasinName, RequestToken, StreamName, StreamNamePart};
 use crate::types::stream::{ListRequest, Page, Provision, StreamInfo};
 
-/// A new stream is visited after its retention, but not before an hour and within a day.
-const FIRST_VISIT_MS: std::ops::RangeInclusive<u64> = 3_600_000..=86_400_000;
+/// A new stream is visited when something of it may have to go, but not before ten minutes and within a day.
+const FIRST_VISIT_MS: std::ops::RangeInclusive<u64> = 600_000..=86_400_000;
 
 /// What a creation finds.
 enum Place {
@@ -205,8 +205,8 @@ impl Service {
         let identity = &stream.identity;
         let resolved = config.merge(basin.config.default_stream_config).resolve(self.default_storage_class);
         let incarnation = Incarnation::fresh();
-        let due =
-            self.put_stream_due(identity, incarnation, self.now_ms() + first_visit_ms(&resolved)).await?;
+        let visit_ms = key::due_not_before(self.now_ms() + first_visit_ms(&resolved));
+        let due = self.put_stream_due(identity, incarnation, visit_ms).await?;
         let entry = CatalogEntry { name: identity.name.clone(), created_at_ms: self.now_ms(), incarnation };
         let entry_key = key::catalog_entry(identity.basin, &entry);
         let outcome = async {
@@ -245,32 +245,24 @@ impl Service {
             return Err(Error::StreamNotFound(name.to_string()));
         };
         let stream = self.engine.stream(&identity);
-        let moves = |manifest: &Manifest| data_class(&apply(manifest.config)) != manifest.data_class();
         let mut due: Option<(Incarnation, String)> = None;
         let deadline = self.deadline();
         loop {
-            // A change of data class has the stream visited now, to copy what lies in the old one. The marker
-            // comes before the commit that names it.
+            // What is kept, and for how long, is judged anew by a visit now. The marker comes before the commit
+            // that names it.
             let mut lacks_due = false;
             let change = |manifest: &Manifest| {
                 let config = apply(manifest.config);
-                let is_moved = moves(manifest);
+                let wants_visit = config.retention_policy != manifest.config.retention_policy
+                    || config.delete_on_empty_min_age_secs != manifest.config.delete_on_empty_min_age_secs;
                 // A marker of an earlier life would leave this one unvisited.
                 let due = due.as_ref().filter(|(life, _)| *life == manifest.head.incarnation);
-                lacks_due = is_moved && due.is_none();
+                lacks_due = wants_visit && due.is_none();
                 if config == manifest.config || lacks_due {
                     return None;
                 }
-                Some(Manifest {
-                    head: manifest.head.next(manifest.head.incarnation, State::Live),
-                    config,
-                    // Uploads in flight go again, to the new class.
-                    collection_epoch: manifest.collection_epoch + u64::from(is_moved),
-                    due: due
-                        .filter(|_| is_moved)
-                        .map_or_else(|| manifest.due.clone(), |(_, due)| due.clone()),
-                    ..manifest.clone()
-                })
+                let due = due.filter(|_| wants_visit).map(|(_, due)| due.clone());
+                Some(manifest.reconfigured(config, due, self.now_ms()))
             };
             match stream.update(change).await.map_err(|e| of_stream(name.as_str(), e))? {
                 Updated::Changed(manifest) => return Ok((*manifest, Provision::Updated)),
@@ -295,7 +287,7 @@ impl Service {
     ) -> Result<String> {
         let Identity { kind, basin, name } = identity.clone();
         let due = key::due_stream(at_ms, &identity.hash(), incarnation);
-        let marker = DueMarker::Stream { kind, basin, name, incarnation };
+        let marker = DueMarker::Stream { kind, basin, name, incarnation, is_last: false };
         put_due(self.store(), self.engine.clock(), &due, &marker).await?;
         Ok(due)
     }
@@ -307,11 +299,15 @@ pub(super) fn identity(basin: Incarnation, name: &StreamName) -> Identity {
 }
 
 fn first_visit_ms(config: &StreamConfig) -> u64 {
-    let age_ms = match config.retention_policy {
-        RetentionPolicy::Age(secs) => secs.saturating_mul(1_000),
+    let age_secs = match config.retention_policy {
+        RetentionPolicy::Age(secs) => secs,
         RetentionPolicy::Infinite => u64::MAX,
     };
-    age_ms.clamp(*FIRST_VISIT_MS.start(), *FIRST_VISIT_MS.end())
+    let empty_secs = match config.delete_on_empty_min_age_secs {
+        0 => u64::MAX,
+        secs => secs,
+    };
+    age_secs.min(empty_secs).saturating_mul(1_000).clamp(*FIRST_VISIT_MS.start(), *FIRST_VISIT_MS.end())
 }
 
 /// The manifest of a new life, over nothing or over a tombstone; what belongs to the key goes on.

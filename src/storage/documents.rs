@@ -6,7 +6,7 @@ use super::Error;
 use super::head::Head;
 use super::identity::Identity;
 use super::key;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, Shape};
 use super::meta::{BasinRecord, DueMarker, StoreRecord};
 use super::register::{Base, Outcome, PutLatency, Swap};
 use crate::store::{self, ETag, Fetched, Store};
@@ -95,9 +95,38 @@ pub async fn commit_basin(
     .await
 }
 
+/// Commits a manifest over the version it was made from, having checked that it may follow.
+pub async fn commit_manifest(
+    store: &dyn Store,
+    (identity, shape, latency): (&Identity, &Shape, &PutLatency),
+    base: Option<&Versioned<Manifest>>,
+    next: &Manifest,
+    deadline: Deadline,
+) -> Result<Outcome, Error> {
+    let key = key::manifest(&next.hash);
+    let checked = match base {
+        Some(base) => base.doc.check_transition(next, shape),
+        None => next.check_creation(),
+    };
+    checked.map_err(|why| Error::Invariant { key: key.clone(), why })?;
+    let read_head = |bytes: &Bytes| Manifest::decode(bytes, identity).map(|manifest| manifest.head);
+    Swap {
+        store,
+        key: &key,
+        base: &base_of(base.map(|b| (&b.doc.head, &b.etag))),
+        head: &next.head,
+        bytes: next.encode(),
+        read_head: &read_head,
+        hedge_after: latency.hedge_after(),
+        deadline,
+    }
+    .run()
+    .await
+}
+
 /// What a swap replaces, from the version that was read.
 #[must_use]
-pub fn base_of(read: Option<(&Head, &ETag)>) -> Base {
+fn base_of(read: Option<(&Head, &ETag)>) -> Base {
     read.map_or(Base::Absent, |(head, etag)| Base::At { etag: etag.clone(), head: head.clone() })
 }
 

@@ -13,8 +13,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 /// The newest format this process writes, and the newest it reads.
 pub const FORMAT: u8 = 1;
-/// What this process is as a writer.
-pub const WRITER: u8 = 1;
+/// What this process is as a writer. 2 since manifests hold what the sweeper has done and has still to do.
+pub const WRITER: u8 = 2;
 
 const MAGIC: &[u8; 4] = b"LEAT";
 const HEADER_BYTES: usize = 12;
@@ -72,7 +72,7 @@ pub fn seal(kind: Kind, payload: &[u8]) -> Bytes {
     out.put_slice(MAGIC);
     out.put_u8(kind as u8);
     out.put_u8(FORMAT);
-    out.put_u8(1);
+    out.put_u8(WRITER);
     out.put_u8(0);
     let crc = crc32c::crc32c_append(crc32c::crc32c(&out), payload);
     out.put_u32_le(crc);

@@ -9,8 +9,9 @@
 //! | `data/<class>/<H>/<incarnation>/<id>` | chunk |
 //! | `index/<H>/<incarnation>/<id>` | index page |
 //! | `inbox/<H>/<incarnation>/<epoch>/<id>` | reserved: a batch waiting to be combined |
-//! | `due/<hour>/<H>/<hash>-<incarnation>-<nonce>` | due marker of a stream |
-//! | `due/<hour>/basin-<incarnation>-<nonce>` | due marker of a basin being deleted |
+//! | `due/<slot>/<H>/<hash>-<incarnation>-<nonce>` | due marker of a stream |
+//! | `due/<slot>/basin-<incarnation>-<nonce>` | due marker of a basin being deleted |
+//! | `meta/clock` | written to learn the store's time |
 //!
 //! `H` is the first two hex digits of the hash. `enc` is base32hex in parts of 200 characters: it keeps byte
 //! order, yields only `0-9 a-v`, fits a name of 512 bytes into 1,024-byte keys and into 255-byte path parts.
@@ -192,6 +193,20 @@ impl DataClass {
         }
     }
 
+    /// Every class, shortest first.
+    pub const ALL: [Self; 4] = [Self::Days4, Self::Days32, Self::Days400, Self::Infinite];
+
+    /// How long an object lives under it, unless it is removed before.
+    #[must_use]
+    pub fn days(self) -> Option<u64> {
+        match self {
+            Self::Days4 => Some(4),
+            Self::Days32 => Some(32),
+            Self::Days400 => Some(400),
+            Self::Infinite => None,
+        }
+    }
+
     /// Its bit in the set of classes a stream ever used.
     #[must_use]
     pub fn bit(self) -> u32 {
@@ -201,7 +216,7 @@ impl DataClass {
     /// Reads the number a ref holds.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
-        [Self::Days4, Self::Days32, Self::Days400, Self::Infinite].into_iter().find(|c| *c as u64 == number)
+        Self::ALL.into_iter().find(|c| *c as u64 == number)
     }
 
     fn prefix(self) -> &'static str {
@@ -243,22 +258,56 @@ pub fn page(hash: &StreamHash, incarnation: Incarnation, id: ObjectId) -> String
     format!("index/{}/{incarnation}/{id}", hash.partition())
 }
 
+/// Where due markers lie.
+pub const DUE: &str = "due/";
+/// The object that is written to learn the store's time.
+pub const CLOCK: &str = "meta/clock";
+
+/// Length of a slot of due markers: a marker is due once its slot has begun.
+pub const DUE_SLOT_MS: u64 = 5 * 60 * 1_000;
+
 /// A fresh key for the due marker of a stream.
 #[must_use]
 pub fn due_stream(at_ms: u64, hash: &StreamHash, incarnation: Incarnation) -> String {
     let nonce = HEXLOWER.encode(&random::<6>());
-    format!("due/{}/{}/{hash}-{incarnation}-{nonce}", hour(at_ms), hash.partition())
+    format!("{DUE}{:010}/{}/{hash}-{incarnation}-{nonce}", at_ms / DUE_SLOT_MS, hash.partition())
 }
 
 /// A fresh key for the due marker of a basin being deleted.
 #[must_use]
 pub fn due_basin(at_ms: u64, incarnation: Incarnation) -> String {
-    format!("due/{}/basin-{incarnation}-{}", hour(at_ms), HEXLOWER.encode(&random::<6>()))
+    format!("{DUE}{:010}/basin-{incarnation}-{}", at_ms / DUE_SLOT_MS, HEXLOWER.encode(&random::<6>()))
 }
 
-/// Hours since the Unix epoch, in fixed width so that they sort.
-fn hour(at_ms: u64) -> String {
-    format!("{:010}", at_ms / 3_600_000)
+/// When the slot of a due marker begins, or nothing if this is none.
+#[must_use]
+pub fn due_at_ms(key: &str) -> Option<u64> {
+    let (slot, _) = key.strip_prefix(DUE)?.split_once('/')?;
+    slot.parse::<u64>().ok()?.checked_mul(DUE_SLOT_MS)
+}
+
+/// The beginning of the first slot at or after this: a visit that must not come early.
+#[must_use]
+pub fn due_not_before(at_ms: u64) -> u64 {
+    at_ms.saturating_add(DUE_SLOT_MS - 1)
+}
+
+/// Where the chunks of a life lie, by class.
+#[must_use]
+pub fn chunks(class: DataClass, hash: &StreamHash, incarnation: Incarnation) -> String {
+    format!("data/{}/{}/{incarnation}/", class.prefix(), hash.partition())
+}
+
+/// Where the index pages of a life lie.
+#[must_use]
+pub fn pages(hash: &StreamHash, incarnation: Incarnation) -> String {
+    format!("index/{}/{incarnation}/", hash.partition())
+}
+
+/// The id that the key of a chunk or a page ends with.
+#[must_use]
+pub fn object_id(key: &str) -> Option<ObjectId> {
+    ObjectId::parse(key.rsplit('/').next()?)
 }
 
 fn encode_name(name: &str) -> String {
@@ -306,6 +355,12 @@ pub fn catalog_prefix(basin: Incarnation, prefix: &StreamNamePart) -> String {
 #[must_use]
 pub fn catalog_after(basin: Incarnation, name: &str) -> String {
     format!("{}{}/!z", catalog(basin), encode_name(name))
+}
+
+/// Where the entries of one name lie.
+#[must_use]
+pub fn catalog_name(basin: Incarnation, name: &StreamName) -> String {
+    format!("{}{}/!", catalog(basin), encode_name(name.as_str()))
 }
 
 /// The key of a catalog entry. The last part is reserved for the cipher of a stream; `0` is none.

@@ -103,6 +103,30 @@ pub struct Manifest {
     pub classes_used: u32,
     /// The due marker the stream stands under.
     pub due: String,
+    /// What the sweeper has done, and has still to do.
+    pub upkeep: Upkeep,
+}
+
+/// What the sweeper has done with a stream, and has still to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// Small chunks before this were merged, or are not worth it.
+    pub compacted_to: u64,
+    /// When orphans were last looked for.
+    pub collected_ms: u64,
+    /// Chunks that lie in a class that is too short for the retention.
+    pub copy: Option<PendingCopy>,
+}
+
+/// Chunks on their way to a longer data class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingCopy {
+    /// What comes before this has been copied.
+    pub from: u64,
+    /// What was committed from here on lies in the longer class already.
+    pub to: u64,
+    /// When the retention was made longer.
+    pub since_ms: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -141,6 +165,46 @@ struct ManifestProto {
     due: String,
     #[prost(bytes = "bytes", tag = "17")]
     tail: Bytes,
+    #[prost(message, optional, tag = "18")]
+    upkeep: Option<UpkeepProto>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct UpkeepProto {
+    #[prost(uint64, tag = "1")]
+    compacted_to: u64,
+    #[prost(uint64, tag = "2")]
+    collected_ms: u64,
+    #[prost(uint64, tag = "3")]
+    copy_from: u64,
+    #[prost(uint64, tag = "4")]
+    copy_to: u64,
+    #[prost(uint64, tag = "5")]
+    copy_since_ms: u64,
+}
+
+impl From<Upkeep> for UpkeepProto {
+    fn from(upkeep: Upkeep) -> Self {
+        let copy = upkeep.copy.unwrap_or(PendingCopy { from: 0, to: 0, since_ms: 0 });
+        Self {
+            compacted_to: upkeep.compacted_to,
+            collected_ms: upkeep.collected_ms,
+            copy_from: copy.from,
+            copy_to: copy.to,
+            copy_since_ms: copy.since_ms,
+        }
+    }
+}
+
+impl From<UpkeepProto> for Upkeep {
+    fn from(proto: UpkeepProto) -> Self {
+        let copy = PendingCopy { from: proto.copy_from, to: proto.copy_to, since_ms: proto.copy_since_ms };
+        Self {
+            compacted_to: proto.compacted_to,
+            collected_ms: proto.collected_ms,
+            copy: (copy.from < copy.to).then_some(copy),
+        }
+    }
 }
 
 impl Manifest {
@@ -195,6 +259,31 @@ impl Manifest {
             collection_epoch: base.map_or(0, |base| base.collection_epoch),
             classes_used: base.map_or(0, |base| base.classes_used),
             due,
+            upkeep: Upkeep::default(),
+        }
+    }
+
+    /// The same stream under another configuration, visited by `due` if that is given.
+    #[must_use]
+    pub fn reconfigured(&self, config: StreamConfig, due: Option<String>, now_ms: u64) -> Self {
+        let (was, is) = (self.data_class(), data_class(&config));
+        let copy = (is > was).then(|| PendingCopy {
+            from: self.first_held(),
+            to: self.log.next_seq_num,
+            since_ms: self.upkeep.copy.map_or(now_ms, |copy| copy.since_ms),
+        });
+        Self {
+            head: self.head.next(self.head.incarnation, State::Live),
+            config,
+            // Uploads in flight go again, to the new class.
+            collection_epoch: self.collection_epoch + u64::from(is != was),
+            classes_used: self.classes_used | was.bit(),
+            due: due.unwrap_or_else(|| self.due.clone()),
+            upkeep: Upkeep {
+                copy: copy.filter(|copy| copy.from < copy.to).or(self.upkeep.copy),
+                ..self.upkeep
+            },
+            ..self.clone()
         }
     }
 
@@ -202,7 +291,9 @@ impl Manifest {
     #[must_use]
     pub fn tombstone(&self, due: String) -> Self {
         let head = self.head.next(self.head.incarnation, State::Tombstone);
-        Self::empty(self.hash, head, Some(self), self.created_at_ms, due)
+        // An upload that never got as far as the manifest lies in the class of its configuration.
+        let classes_used = self.classes_used | self.data_class().bit();
+        Self { classes_used, ..Self::empty(self.hash, head, Some(self), self.created_at_ms, due) }
     }
 
     /// The head of a new life over nothing, or over the tombstone of an earlier one.
@@ -237,6 +328,7 @@ impl Manifest {
             classes_used: self.classes_used,
             due: self.due.clone(),
             tail: self.tail.encode(),
+            upkeep: (self.upkeep != Upkeep::default()).then(|| self.upkeep.into()),
         };
         frame::seal(Kind::Manifest, &proto.encode_to_vec())
     }
@@ -280,6 +372,7 @@ impl Manifest {
             collection_epoch: proto.collection_epoch,
             classes_used: proto.classes_used,
             due: proto.due,
+            upkeep: proto.upkeep.map(Upkeep::from).unwrap_or_default(),
             head,
         };
         manifest.check_held().map_err(|why| Damaged::new("manifest", why))?;

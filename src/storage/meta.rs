@@ -126,6 +126,8 @@ pub enum DueMarker {
         name: StreamName,
         /// Its life.
         incarnation: Incarnation,
+        /// The life was over at an earlier visit: whatever a late PUT has left since is removed, and that is it.
+        is_last: bool,
     },
     /// A basin being deleted.
     Basin {
@@ -147,6 +149,8 @@ struct DueProto {
     name: String,
     #[prost(bytes = "bytes", tag = "4")]
     incarnation: Bytes,
+    #[prost(bool, tag = "5")]
+    is_last: bool,
 }
 
 impl DueMarker {
@@ -155,17 +159,19 @@ impl DueMarker {
     pub fn encode(&self) -> Bytes {
         let bytes = |incarnation: &Incarnation| Bytes::copy_from_slice(incarnation.as_bytes());
         let proto = match self {
-            Self::Stream { kind, basin, name, incarnation } => DueProto {
+            Self::Stream { kind, basin, name, incarnation, is_last } => DueProto {
                 kind: *kind as u32,
                 basin: bytes(basin),
                 name: name.as_str().to_owned(),
                 incarnation: bytes(incarnation),
+                is_last: *is_last,
             },
             Self::Basin { name, incarnation } => DueProto {
                 kind: 0,
                 basin: Bytes::new(),
                 name: name.as_str().to_owned(),
                 incarnation: bytes(incarnation),
+                is_last: false,
             },
         };
         frame::seal(Kind::Due, &proto.encode_to_vec())
@@ -188,6 +194,7 @@ impl DueMarker {
             basin: Incarnation::from_slice(&proto.basin).ok_or_else(|| damaged("basin"))?,
             name: StreamName::try_from(proto.name.as_str()).map_err(|e| damaged(&e.to_string()))?,
             incarnation,
+            is_last: proto.is_last,
         })
     }
 }

@@ -8,13 +8,14 @@ use crate::source::{Named, Source};
 const FILE_LINES_MAX: usize = 400;
 
 /// Modules by layer, top to bottom: imports go strictly down.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 11] = [
     &["main", "lib"],
     &["serve", "lambda", "setup", "inspect"],
     &["config"],
     &["secret"],
     &["api"],
-    &["service", "sweeper"],
+    &["sweeper"],
+    &["service"],
     &["engine"],
     &["storage"],
     &["store"],
