@@ -138,11 +138,16 @@ impl Service {
     pub(super) async fn bury(&self, stream: &Stream, found: &Snapshot) -> Result<Option<Manifest>> {
         let incarnation = found.doc.head.incarnation;
         let due = self.put_stream_due(&stream.identity, incarnation, self.now_ms()).await?;
+        let mut replaced = String::new();
         let end = |manifest: &Manifest| {
+            replaced.clone_from(&manifest.due);
             (manifest.head.incarnation == incarnation).then(|| manifest.tombstone(due.clone()))
         };
         match stream.update(end).await {
-            Ok(Updated::Changed(tombstone)) => Ok(Some(*tombstone)),
+            Ok(Updated::Changed(tombstone)) => {
+                self.drop_due(&replaced).await;
+                Ok(Some(*tombstone))
+            }
             Ok(Updated::Unchanged(_)) | Err(crate::engine::Error::NoStream) => Ok(None),
             Err(error) => Err(of_stream(stream.identity.name.as_str(), error)),
         }
@@ -234,6 +239,13 @@ impl Service {
         }
     }
 
+    /// Removes a marker in whose place another stands; should that fail, a sweeper finds that out.
+    async fn drop_due(&self, key: &str) {
+        if let Err(error) = self.store().delete(key).await {
+            tracing::warn!(%error, "a due marker that was replaced is left to the sweeper");
+        }
+    }
+
     async fn set_config(
         &self,
         basin: &BasinName,
@@ -251,6 +263,7 @@ impl Service {
             // What is kept, and for how long, is judged anew by a visit now. The marker comes before the commit
             // that names it.
             let mut lacks_due = false;
+            let mut replaced = String::new();
             let change = |manifest: &Manifest| {
                 let config = apply(manifest.config);
                 let wants_visit = config.retention_policy != manifest.config.retention_policy
@@ -262,10 +275,16 @@ impl Service {
                     return None;
                 }
                 let due = due.filter(|_| wants_visit).map(|(_, due)| due.clone());
+                replaced.clone_from(&manifest.due);
                 Some(manifest.reconfigured(config, due, self.now_ms()))
             };
             match stream.update(change).await.map_err(|e| of_stream(name.as_str(), e))? {
-                Updated::Changed(manifest) => return Ok((*manifest, Provision::Updated)),
+                Updated::Changed(manifest) => {
+                    if manifest.due != replaced {
+                        self.drop_due(&replaced).await;
+                    }
+                    return Ok((*manifest, Provision::Updated));
+                }
                 Updated::Unchanged(_) if lacks_due && deadline.has_passed() => {
                     return Err(Error::TransactionConflict(name.to_string()));
                 }

@@ -13,7 +13,7 @@ use super::report::Report;
 use super::rewrite::{AT_ONCE, Dropped, load_page};
 use super::{Error, Result};
 use crate::storage::index::{Ref, Target};
-use crate::storage::key::{self, CatalogEntry, DataClass, Incarnation, ObjectId, StreamHash};
+use crate::storage::key::{self, CatalogEntry, DataClass, Incarnation, ObjectId};
 use crate::storage::manifest::Manifest;
 use crate::store::{ListQuery, Listed, Store};
 use crate::types::name::StreamName;
@@ -23,17 +23,15 @@ pub(super) const GRACE_MS: u64 = 60 * 60 * 1_000;
 /// Keys asked for in one request.
 const LIST_KEYS: usize = 1_000;
 
-/// Every chunk and page of a life, whoever names it.
-pub(super) async fn list_life(
-    store: &dyn Store,
-    hash: &StreamHash,
-    life: Incarnation,
-    classes_used: u32,
-) -> Result<Vec<Listed>> {
-    let classes = DataClass::ALL.into_iter().filter(|class| classes_used & class.bit() != 0);
+/// Every chunk and page of a life, whoever names it. `now` is what the key holds now.
+pub(super) async fn list_life(store: &dyn Store, now: &Manifest, life: Incarnation) -> Result<Vec<Listed>> {
+    let hash = &now.hash;
+    // What never got as far as the manifest lies in the class of its configuration.
+    let own = if now.head.is_live() { now.data_class().bit() } else { 0 };
+    let classes = DataClass::ALL.into_iter().filter(|class| (now.classes_used | own) & class.bit() != 0);
     let mut prefixes: Vec<_> = classes.map(|class| key::chunks(class, hash, life)).collect();
-    // Pages are made of chunks.
-    if !prefixes.is_empty() {
+    // Pages are made of chunks that were named.
+    if now.classes_used != 0 {
         prefixes.push(key::pages(hash, life));
     }
     let mut listed = Vec::new();
@@ -73,9 +71,10 @@ pub(super) async fn orphans(
     for refs in &manifest.levels {
         reach(store, manifest, refs, &mut reached).await?;
     }
-    let unreached = listed.iter().filter(old).filter(|listed| {
-        key::object_id(&listed.key).is_some_and(|id| !reached.contains(&id))
-    });
+    let unreached = listed
+        .iter()
+        .filter(old)
+        .filter(|listed| key::object_id(&listed.key).is_some_and(|id| !reached.contains(&id)));
     Ok(unreached.map(|listed| Dropped { key: listed.key.clone(), bytes: listed.size }).collect())
 }
 

@@ -181,7 +181,9 @@ impl Sweeper {
             let is_last = page.len() < LIST_KEYS;
             let before = due.len();
             let listed = page.len();
-            due.extend(page.into_iter().take_while(|l| key::due_at_ms(&l.key).is_some_and(|at| at <= now_ms)));
+            due.extend(
+                page.into_iter().take_while(|l| key::due_at_ms(&l.key).is_some_and(|at| at <= now_ms)),
+            );
             if due.len() > self.options.visits_max {
                 due.truncate(self.options.visits_max);
                 return Ok((due, true));

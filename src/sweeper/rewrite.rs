@@ -146,9 +146,7 @@ impl<'a> Rewriter<'a> {
     /// Whether there is anything to do in a page, as far as that can be told without it.
     fn wants(&self, r: &Ref) -> bool {
         let (from, to) = self.copies;
-        self.bounds.cuts(r)
-            || r.end_seq() > self.compacted_to
-            || (r.end_seq() > from && r.base_seq < to)
+        self.bounds.cuts(r) || r.end_seq() > self.compacted_to || (r.end_seq() > from && r.base_seq < to)
     }
 
     /// Writes a page anew, if anything in it changes.

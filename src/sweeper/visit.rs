@@ -1,9 +1,7 @@
 //! One visit of one life of a stream.
 
 use super::garbage::{self, GRACE_MS};
-use super::plan::{
-    Bounds, Progress, deletes_itself, drop_dead_commits, late_copies_ms, next_visit_ms,
-};
+use super::plan::{Bounds, Progress, deletes_itself, drop_dead_commits, late_copies_ms, next_visit_ms};
 use super::report::Report;
 use super::rewrite::{Done, Rewriter};
 use super::{Error, Result, Sweeper};
@@ -98,7 +96,8 @@ impl Sweeper {
         }
         let entries = self.entries(due).await?;
         let created_at_ms = entries.first().map_or(due.written_ms, |entry| entry.created_at_ms);
-        let next = self.put_due(&due.identity, due.life, self.clock.now_ms() + LAST_VISIT_AFTER_MS, true).await?;
+        let next =
+            self.put_due(&due.identity, due.life, self.clock.now_ms() + LAST_VISIT_AFTER_MS, true).await?;
         let head = Manifest::head_of_life(None, due.life, State::Tombstone);
         let fence = Manifest::empty(due.identity.hash(), head, None, created_at_ms, next.clone());
         if !self.commit(&due.identity, None, &fence).await? {
@@ -113,8 +112,7 @@ impl Sweeper {
 
     /// Removes what a life has left that is over for good: the key holds its tombstone, or another life.
     async fn clear(&self, due: &Due, now: &Manifest, report: &mut Report) -> Result<()> {
-        let listed =
-            garbage::list_life(&*self.store, &now.hash, due.life, now.classes_used).await?;
+        let listed = garbage::list_life(&*self.store, now, due.life).await?;
         let objects: Vec<_> = listed.into_iter().map(super::rewrite::Dropped::from).collect();
         report.lives_cleared += 1;
         if self.options.dry_run {
@@ -145,12 +143,7 @@ impl Sweeper {
     }
 
     /// Visits a live stream; false if others have changed it meanwhile.
-    async fn visit_live(
-        &self,
-        due: &Due,
-        found: Versioned<Manifest>,
-        report: &mut Report,
-    ) -> Result<bool> {
+    async fn visit_live(&self, due: &Due, found: Versioned<Manifest>, report: &mut Report) -> Result<bool> {
         let now_ms = self.clock.now_ms();
         if found.doc.due != due.key {
             // It was replaced, or the change that is to name it is on its way: which of them, age tells.
@@ -261,9 +254,7 @@ impl Sweeper {
     }
 
     async fn list(&self, manifest: &Manifest) -> Result<Vec<crate::store::Listed>> {
-        // What never got as far as the manifest lies in the class of its configuration.
-        let classes = manifest.classes_used | manifest.data_class().bit();
-        garbage::list_life(&*self.store, &manifest.hash, manifest.head.incarnation, classes).await
+        garbage::list_life(&*self.store, manifest, manifest.head.incarnation).await
     }
 
     /// Commits what was written anew onto whatever the stream is by now, if all of it still fits.
@@ -281,8 +272,8 @@ impl Sweeper {
             let now_ms = self.clock.now_ms();
             // What was dead under one configuration may be alive under another, and an upload of an earlier
             // epoch, or an old one, may have been taken for an orphan.
-            let is_valid = is_same(due, base, &judged)
-                && now_ms.saturating_sub(began_ms) <= UPLOAD_AGE_MS_MAX;
+            let is_valid =
+                is_same(due, base, &judged) && now_ms.saturating_sub(began_ms) <= UPLOAD_AGE_MS_MAX;
             let mut next = Manifest {
                 head: base.head.next(base.head.incarnation, State::Live),
                 upkeep: progress.note(base.upkeep),

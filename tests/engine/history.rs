@@ -1,4 +1,5 @@
-//! Random histories: some processes, random operations at once, random faults; every answer must be true.
+//! Random histories: some processes, random operations and sweeps at once, random faults; every answer must be
+//! true, and in the end nothing is left in the store that the stream does not name.
 //!
 //! `LEAT_HISTORY_CASES` sets the number of histories.
 
@@ -12,9 +13,11 @@ use leat::storage::manifest::Shape;
 use leat::store::Operation;
 use leat::types::config::{Patch, RetentionPolicy, StorageClass, StreamConfigLayer, StreamConfigPatch};
 use leat::types::record::{AppendAck, AppendInput, FencingToken, Header, Record};
+use leat::types::time::Clock;
 use proptest::prelude::*;
 
 use crate::faulty::Fault;
+use crate::sweeps::assert_tidy;
 use crate::world::{Process, World, basin, batch, from_seq, name, record, target};
 
 /// Small, so that tails roll and pages fill within a history.
@@ -35,13 +38,30 @@ enum Expect {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Append { sizes: Vec<usize>, expect: Expect, timestamp: Option<u64>, fenced: bool },
-    Trim { to: u64 },
-    Fence { token: u8 },
-    Reconfigure { express: bool, infinite: bool },
+    Append {
+        sizes: Vec<usize>,
+        expect: Expect,
+        timestamp: Option<u64>,
+        fenced: bool,
+    },
+    Trim {
+        to: u64,
+    },
+    Fence {
+        token: u8,
+    },
+    Reconfigure {
+        express: bool,
+        infinite: bool,
+    },
     Tail,
     Read,
     Recreate,
+    Sweep,
+    /// So many minutes pass.
+    Later {
+        minutes: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +90,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Tail),
         2 => Just(Op::Read),
         1 => Just(Op::Recreate),
+        3 => Just(Op::Sweep),
+        2 => (1u64..400).prop_map(|minutes| Op::Later { minutes }),
     ]
 }
 
@@ -91,6 +113,12 @@ fn fault() -> impl Strategy<Value = Injected> {
         1 => Just((Operation::Get, "basins/")),
         1 => Just((Operation::Put, "catalog/")),
         1 => Just((Operation::Delete, "catalog/")),
+        1 => Just((Operation::Put, "due/")),
+        1 => Just((Operation::Delete, "due/")),
+        1 => Just((Operation::List, "")),
+        1 => Just((Operation::Delete, "data/")),
+        1 => Just((Operation::Delete, "index/")),
+        1 => Just((Operation::Get, "data/")),
     ];
     // A 409 that hides no write, and a request without an answer, only where they occur.
     let special = prop_oneof![3 => Just(Fault::Conflict), 1 => Just(Fault::Hang)]
@@ -132,6 +160,7 @@ struct Known {
 }
 
 struct History {
+    clock: Clock,
     processes: Vec<Process>,
     known: Mutex<Known>,
 }
@@ -174,10 +203,11 @@ impl History {
                     } else {
                         StorageClass::Standard
                     }),
+                    // Longer than any history.
                     retention_policy: Patch::Set(if infinite {
                         RetentionPolicy::Infinite
                     } else {
-                        RetentionPolicy::Age(86_400)
+                        RetentionPolicy::Age(28 * 86_400)
                     }),
                     ..StreamConfigPatch::default()
                 };
@@ -199,6 +229,10 @@ impl History {
                 }
             }
             Op::Recreate => self.recreate(process).await,
+            Op::Sweep => {
+                let _ = in_time(process.sweep()).await;
+            }
+            Op::Later { minutes } => self.clock.advance_ms(minutes * 60_000),
         }
     }
 
@@ -273,7 +307,7 @@ impl History {
         if let Some(Err(Error::Indefinite { .. }) | Ok(())) | None =
             in_time(process.service.delete_stream(&basin(), &name("s"))).await
         {
-            let config = StreamConfigLayer::default();
+            let config = long_lived();
             let _ = in_time(process.service.create_stream(&basin(), &name("s"), config, None)).await;
         }
     }
@@ -374,10 +408,12 @@ async fn run(rounds: Vec<Round>) {
         write_timeout: Duration::from_millis(700),
         ..engine::Options::default()
     };
-    let world = World { options, ..World::new() };
+    let world = World { options, ..World::timed() };
     let processes = vec![world.process_with_basin().await, world.process(), world.process()];
-    let history = Arc::new(History { processes, known: Mutex::default() });
-    history.processes[0].tail("s").await.expect("created");
+    let clock = world.clock.clone();
+    let history = Arc::new(History { clock, processes, known: Mutex::default() });
+    let service = &history.processes[0].service;
+    service.create_stream(&basin(), &name("s"), long_lived(), None).await.expect("created");
     for round in rounds {
         history.round(round).await;
     }
@@ -388,6 +424,18 @@ async fn run(rounds: Vec<Round>) {
         let ack = in_time(process.append("s", &["after"])).await.expect("no writer is stuck");
         ack.expect("the stream goes on");
     }
+    // Some days later nothing is left but what the stream names.
+    for _ in 0..4 {
+        world.clock.advance_ms(26 * 3_600_000);
+        let report = history.processes[0].sweep().await.expect("swept");
+        assert_eq!((report.failures, report.more_is_due), (0, false), "{report}");
+    }
+    assert_tidy(&world).await;
+    history.check(&world.process()).await;
+}
+
+fn long_lived() -> StreamConfigLayer {
+    StreamConfigLayer { retention_policy: Some(RetentionPolicy::Age(28 * 86_400)), ..Default::default() }
 }
 
 fn cases() -> u32 {

@@ -16,6 +16,8 @@ mod index;
 mod listing;
 mod reads;
 mod sessions;
+mod sweeps;
+mod timed;
 mod uploads;
 mod versions;
 mod world;

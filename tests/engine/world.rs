@@ -7,7 +7,9 @@ use bytes::Bytes;
 use leat::engine;
 use leat::service::records::StreamRef;
 use leat::service::{Error, Options, Service};
+use leat::storage::manifest::Shape;
 use leat::store::{Metered, Store, memory};
+use leat::sweeper::{self, Report, Sweeper};
 use leat::types::config::{BasinConfig, StorageClass, StreamConfigLayer};
 use leat::types::name::{BasinName, StreamName};
 use leat::types::record::{
@@ -16,6 +18,7 @@ use leat::types::record::{
 use leat::types::time::Clock;
 
 use crate::faulty::Faulty;
+use crate::timed::Timed;
 
 /// A bucket and what several processes over it share.
 pub(crate) struct World {
@@ -29,11 +32,20 @@ pub(crate) struct Process {
     pub(crate) service: Service,
     pub(crate) faults: Faulty,
     pub(crate) meter: Arc<Metered>,
+    clock: Clock,
+    shape: Shape,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
         Self { store: memory(), clock: Clock::system(), options: engine::Options::default() }
+    }
+
+    /// A world whose time the test moves.
+    pub(crate) fn timed() -> Self {
+        // Some time in 2026.
+        let clock = Clock::manual(1_790_000_000_000);
+        Self { store: Timed::by(&clock), clock, options: engine::Options::default() }
     }
 
     /// A process that has done nothing yet.
@@ -42,7 +54,7 @@ impl World {
         let meter = Arc::new(Metered::new(Arc::new(faults.clone())));
         let options = Options { default_storage_class: StorageClass::Standard, engine: self.options.clone() };
         let service = Service::new(meter.clone(), self.clock.clone(), options);
-        Process { service, faults, meter }
+        Process { service, faults, meter, clock: self.clock.clone(), shape: self.options.shape }
     }
 
     /// A process with the basin created, and auto-creation on.
@@ -59,6 +71,16 @@ impl World {
 }
 
 impl Process {
+    /// One pass of this process's sweeper.
+    pub(crate) async fn sweep(&self) -> Result<Report, sweeper::Error> {
+        self.sweep_as(sweeper::Options { collect_every_ms: 0, ..sweeper::Options::default() }).await
+    }
+
+    pub(crate) async fn sweep_as(&self, options: sweeper::Options) -> Result<Report, sweeper::Error> {
+        let options = sweeper::Options { shape: self.shape, ..options };
+        Sweeper::new(self.meter.clone(), self.service.clone(), self.clock.clone(), options).pass().await
+    }
+
     pub(crate) async fn append(&self, stream: &str, bodies: &[&str]) -> Result<AppendAck, Error> {
         self.append_input(stream, batch(bodies.iter().map(|b| record(b.as_bytes())).collect())).await
     }
