@@ -12,7 +12,7 @@ use clap::Parser as _;
 mod args;
 mod check;
 
-use self::args::{CommandLine, LambdaArgs, RoleArgs, ServeArgs, SetupArgs};
+use self::args::{CommandLine, LambdaArgs, RoleArgs, ServeArgs, SetupArgs, SweepArgs};
 use self::check::Checker;
 use crate::secret::AuthConfig;
 use crate::store::StoreUrl;
@@ -39,6 +39,10 @@ pub enum Role {
     Lambda(LambdaConfig),
     /// `leat setup`.
     Setup(SetupConfig),
+    /// `leat sweep`.
+    Sweep(SweepConfig),
+    /// No subcommand inside a Lambda environment whose `LEAT_ROLE` is `sweep`: a sweep for every event.
+    SweepFunction(SweepConfig),
 }
 
 /// A server.
@@ -48,6 +52,8 @@ pub struct ServeConfig {
     pub listen: String,
     /// `LEAT_TLS_CERT` and `LEAT_TLS_KEY`, both or none; default none: cleartext.
     pub tls: Option<TlsFiles>,
+    /// `LEAT_SWEEP_INTERVAL_MS`; default 10 min, `None` for never.
+    pub sweep_interval: Option<Duration>,
     /// `LEAT_DRAIN_TIMEOUT_MS`; default 10 s.
     pub drain_timeout: Duration,
     /// What it shares with the function.
@@ -77,6 +83,17 @@ pub enum Responses {
 pub struct SetupConfig {
     /// `--dry-run`: look, and say what would be done.
     pub dry_run: bool,
+    /// `LEAT_FORMAT`; default `text`.
+    pub format: ReportFormat,
+}
+
+/// A sweep of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweepConfig {
+    /// `--dry-run`: look, and say what would be done.
+    pub dry_run: bool,
+    /// `LEAT_SWEEP_VISITS_MAX`; default 10,000.
+    pub visits_max: usize,
     /// `LEAT_FORMAT`; default `text`.
     pub format: ReportFormat,
 }
@@ -194,16 +211,16 @@ impl Config {
             Some(RoleArgs::Serve(args)) => serve(&mut checker, args),
             Some(RoleArgs::Lambda(args)) => lambda(&mut checker, args),
             Some(RoleArgs::Setup(args)) => setup(&mut checker, args),
-            // One artifact for every function: the environment tells that this is one.
-            None if lookup("AWS_LAMBDA_RUNTIME_API").is_some() => {
-                match lookup("LEAT_ROLE").as_deref() {
-                    None | Some("lambda") => {}
-                    Some(other) => checker.problem(format!("LEAT_ROLE is `{other}`; it must be `lambda`")),
+            Some(RoleArgs::Sweep(args)) => sweep(&mut checker, args, Role::Sweep),
+            // One artifact for every function: the environment tells that this is one, and which.
+            None if lookup("AWS_LAMBDA_RUNTIME_API").is_some() => match lookup("LEAT_ROLE").as_deref() {
+                None | Some("lambda") => lambda(&mut checker, unnamed()?),
+                Some("sweep") => sweep(&mut checker, unnamed()?, Role::SweepFunction),
+                Some(other) => {
+                    checker.problem(format!("LEAT_ROLE is `{other}`; it must be `lambda` or `sweep`"));
+                    lambda(&mut checker, unnamed()?)
                 }
-                let args = LambdaArgs::from_environment()
-                    .map_err(|error| UsageError::CommandLine(Box::new(error)))?;
-                lambda(&mut checker, args)
-            }
+            },
             None => serve(&mut checker, command_line.serve),
         };
         checker.finish(config).map_err(UsageError::Values)
@@ -217,6 +234,7 @@ fn serve(checker: &mut Checker<'_>, args: ServeArgs) -> Config {
     let config = ServeConfig {
         listen,
         tls: checker.tls(args.tls_cert, args.tls_key),
+        sweep_interval: checker.sweep_interval(&args.sweep_interval_ms),
         drain_timeout: checker.drain_timeout(&args.drain_timeout_ms),
         service: checker.service(args.service, open),
     };
@@ -236,6 +254,21 @@ fn setup(checker: &mut Checker<'_>, args: SetupArgs) -> Config {
     let (store, log) = checker.common(args.common);
     let config = SetupConfig { dry_run: args.dry_run, format: checker.report_format(&args.format) };
     Config { role: Role::Setup(config), store, log }
+}
+
+fn sweep(checker: &mut Checker<'_>, args: SweepArgs, role: fn(SweepConfig) -> Role) -> Config {
+    let (store, log) = checker.common(args.common);
+    let config = SweepConfig {
+        dry_run: args.dry_run,
+        visits_max: checker.visits_max(&args.visits_max),
+        format: checker.report_format(&args.format),
+    };
+    Config { role: role(config), store, log }
+}
+
+/// The flags of a role that no command line names.
+fn unnamed<A: clap::Args>() -> Result<A, UsageError> {
+    args::from_environment().map_err(|error| UsageError::CommandLine(Box::new(error)))
 }
 
 /// Whether only this machine reaches the address, `host:port`.
@@ -317,13 +350,33 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_is_bounded_and_may_be_dry() {
+        let Ok(Role::Sweep(config)) = check(&["sweep"], &[]).map(|config| config.role) else { panic!() };
+        assert_eq!((config.dry_run, config.visits_max, config.format), (false, 10_000, ReportFormat::Text));
+        let args = ["sweep", "--dry-run", "--visits-max=5", "--format=json"];
+        let Ok(Role::Sweep(config)) = check(&args, &[]).map(|config| config.role) else { panic!() };
+        assert_eq!((config.dry_run, config.visits_max, config.format), (true, 5, ReportFormat::Json));
+        for bad in ["--visits-max=0", "--visits-max=1000001", "--visits-max=all", "--format=xml"] {
+            assert!(check(&["sweep", bad], &[]).is_err(), "{bad}");
+        }
+        let inside = [("AWS_LAMBDA_RUNTIME_API", "x"), ("LEAT_ROLE", "sweep")];
+        let role = check(&[], &inside).map(|config| config.role);
+        assert!(matches!(role, Ok(Role::SweepFunction(_))), "{role:?}");
+        assert_eq!(serve(&[], &[]).sweep_interval, Some(Duration::from_secs(600)));
+        assert_eq!(serve(&["--sweep-interval-ms=0"], &[]).sweep_interval, None);
+        for bad in ["999", "86400001", "often"] {
+            assert!(check(&[&format!("--sweep-interval-ms={bad}")], &[]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn nobody_gets_in_by_default_but_from_this_machine() {
         let token = ("LEAT_ROOT_TOKEN", "0123456789abcdef");
         let auth = |args: &[&str], variables: &[(&str, &str)]| {
             check(args, variables).map(|config| match config.role {
                 Role::Serve(config) => config.service.auth,
                 Role::Lambda(config) => config.service.auth,
-                Role::Setup(other) => panic!("{other:?}"),
+                other => panic!("{other:?}"),
             })
         };
         for local in

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leat::api::{self, ApiOptions, Auth};
-use leat::config::{Config, EngineConfig, Role, ServeConfig, SetupConfig, StoreConfig, UsageError};
+use leat::config::{
+    Config, EngineConfig, ReportFormat, Role, ServeConfig, SetupConfig, StoreConfig, SweepConfig, UsageError,
+};
 use leat::engine;
 use leat::secret;
 use leat::serve::{self, Ended, Ending, TlsConfig};
@@ -17,11 +19,13 @@ use leat::service::{Options, Service};
 use leat::setup::Setup;
 use leat::storage::opening::{self, Opened, Trust};
 use leat::store::{self, Metered, S3Options, Store};
+use leat::sweeper::{self, Sweeper};
 use leat::telemetry;
 use leat::types::error::describe;
 use leat::types::time::Clock;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// How often the metrics recorder folds its samples into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -56,6 +60,8 @@ async fn run(config: Config) -> Result<ExitCode, BoxError> {
         }),
         Role::Lambda(_) => Err("the function is not part of this release".into()),
         Role::Setup(setup) => run_setup(setup, &config.store).await,
+        Role::Sweep(sweep) => run_sweep(sweep, &config.store).await,
+        Role::SweepFunction(_) => Err("the function is not part of this release".into()),
     }
 }
 
@@ -69,7 +75,11 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
     let clock = Clock::system();
     let url = store.url.to_string();
     let (store, _) = open(store, Trust::Probe, &clock).await?;
-    let service = service(store, clock.clone(), config.service.engine);
+    let service = service(store.clone(), clock.clone(), config.service.engine);
+    let sweeps = config.sweep_interval.map(|interval| {
+        let sweeper = Sweeper::new(store, service.clone(), clock.clone(), sweeper::Options::default());
+        tokio::spawn(async move { sweeper.run(interval).await })
+    });
     let open = matches!(auth, Auth::Open);
     let options = ApiOptions {
         metrics: Some(metrics.clone()),
@@ -88,6 +98,8 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
     let upkeep = tokio::spawn(keep_up(metrics));
     let ending = Ending { stop, drain, drain_timeout: config.drain_timeout };
     let ended = serve::run(listener, app, tls, ending).await;
+    // A sweep may be cut off anywhere.
+    sweeps.inspect(JoinHandle::abort);
     // A deletion that does not finish in time goes on with the next DELETE.
     if tokio::time::timeout(config.drain_timeout, service.finish()).await.is_err() {
         tracing::warn!("the deletion of a basin is left unfinished");
@@ -104,6 +116,23 @@ async fn run_setup(config: SetupConfig, store: &StoreConfig) -> Result<ExitCode,
         setup.probed(opened.map(|(_, opened)| opened))?;
     }
     Ok(if setup.end()? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn run_sweep(config: SweepConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
+    let clock = Clock::system();
+    let (store, _) = open(store, Trust::Record, &clock).await?;
+    let service = Service::new(store.clone(), clock.clone(), Options::default());
+    let report = Sweeper::new(store, service, clock, sweep_options(config)).pass().await?;
+    let text = match config.format {
+        ReportFormat::Text => report.to_string(),
+        ReportFormat::Json => serde_json::to_string(&report)? + "\n",
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn sweep_options(config: SweepConfig) -> sweeper::Options {
+    sweeper::Options { dry_run: config.dry_run, visits_max: config.visits_max, ..sweeper::Options::default() }
 }
 
 /// Opens the store and makes sure that it keeps its word, or did when somebody last looked.

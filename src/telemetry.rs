@@ -9,6 +9,9 @@
 //! | `leat_commits_total` | counter | `outcome` | `committed`, `conflict`, `indefinite`, `failed` |
 //! | `leat_commit_batches` | histogram | | batches in one commit |
 //! | `leat_commit_records` | histogram | | records in one commit |
+//! | `leat_sweep_lag_seconds` | gauge | | how long the oldest work of the last sweep had been due |
+//! | `leat_sweep_objects_removed_total` | counter | | objects that sweeps of this process removed |
+//! | `leat_sweep_failures_total` | counter | | visits that failed and are tried again |
 //! | `leat_cache_requests_total` | counter | `cache`, `result` | `manifest`, `basin`, `page`, `chunk`; `hit` or `miss` |
 
 use std::io;
@@ -30,6 +33,12 @@ pub const COMMITS: &str = "leat_commits_total";
 pub const COMMIT_BATCHES: &str = "leat_commit_batches";
 /// See the table above.
 pub const COMMIT_RECORDS: &str = "leat_commit_records";
+/// See the table above.
+pub const SWEEP_LAG: &str = "leat_sweep_lag_seconds";
+/// See the table above.
+pub const SWEEP_OBJECTS_REMOVED: &str = "leat_sweep_objects_removed_total";
+/// See the table above.
+pub const SWEEP_FAILURES: &str = "leat_sweep_failures_total";
 /// See the table above.
 pub const CACHE_REQUESTS: &str = "leat_cache_requests_total";
 

@@ -1,12 +1,14 @@
 //! The command line as clap sees it: flags, their variables, their defaults and the help.
 
-use clap::{Args, Command, FromArgMatches, Parser, Subcommand};
+use clap::{Args, Command, Parser, Subcommand};
 
 const LOCATION_DEFAULT: &str = "local";
 const LISTEN_DEFAULT: &str = "127.0.0.1:4437";
 const CLASS_DEFAULT: &str = "standard";
 const RESPONSES_DEFAULT: &str = "stream";
 const REPORT_FORMAT_DEFAULT: &str = "text";
+const SWEEP_INTERVAL_DEFAULT: &str = "600000";
+const SWEEP_VISITS_DEFAULT: &str = "10000";
 const LOG_FORMAT_DEFAULT: &str = "text";
 const LOG_FILTER_DEFAULT: &str = "info";
 const FLUSH_STANDARD_DEFAULT: &str = "20";
@@ -59,6 +61,8 @@ pub(super) enum RoleArgs {
     /// Set a bucket up: create it or check it, block public access, install lifecycle rules, probe the store
     #[command(after_help = SETUP_EXAMPLES)]
     Setup(SetupArgs),
+    /// Give back the space of what is deleted or past its age, once
+    Sweep(SweepArgs),
 }
 
 /// Every value is text here and below, so that all bad ones can be named together.
@@ -82,6 +86,11 @@ pub(super) struct ServeArgs {
     /// Private key in PEM
     #[arg(long, env = "LEAT_TLS_KEY", value_name = "FILE", help_heading = "Network")]
     pub(super) tls_key: Option<String>,
+
+    /// How often this server sweeps the store (0 is never, else 1000 to 86400000)
+    #[arg(long, env = "LEAT_SWEEP_INTERVAL_MS", value_name = "MS", help_heading = "Timing")]
+    #[arg(default_value = SWEEP_INTERVAL_DEFAULT)]
+    pub(super) sweep_interval_ms: String,
 
     /// How long requests in flight may take to finish after SIGTERM or Ctrl-C (0 to 600000)
     #[arg(long, env = "LEAT_DRAIN_TIMEOUT_MS", value_name = "MS", help_heading = "Timing")]
@@ -178,11 +187,27 @@ pub(super) struct SetupArgs {
     pub(super) format: String,
 }
 
-impl LambdaArgs {
-    /// The flags of a function started without any.
-    pub(super) fn from_environment() -> Result<Self, clap::Error> {
-        let matches =
-            Self::augment_args(Command::new("leat")).no_binary_name(true).try_get_matches_from([""; 0])?;
-        Self::from_arg_matches(&matches)
-    }
+#[derive(Debug, Args)]
+#[command(next_line_help = true)]
+pub(super) struct SweepArgs {
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+
+    /// Change nothing; say what would be done
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// Streams visited at most; what is left is due in the next sweep (1 to 1000000)
+    #[arg(long, env = "LEAT_SWEEP_VISITS_MAX", value_name = "COUNT", default_value = SWEEP_VISITS_DEFAULT)]
+    pub(super) visits_max: String,
+
+    /// Form of the report on stdout: text or json
+    #[arg(long, env = "LEAT_FORMAT", value_name = "FORMAT", default_value = REPORT_FORMAT_DEFAULT)]
+    pub(super) format: String,
+}
+
+/// The flags of a role that was started without any, inside a function.
+pub(super) fn from_environment<A: Args>() -> Result<A, clap::Error> {
+    let matches = A::augment_args(Command::new("leat")).no_binary_name(true).try_get_matches_from([""; 0])?;
+    A::from_arg_matches(&matches)
 }

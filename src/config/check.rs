@@ -5,9 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::args::{CommonArgs, ServiceArgs};
-use super::{
-    EngineConfig, LogConfig, Lookup, ReportFormat, Responses, ServiceConfig, StoreConfig, TlsFiles,
-};
+use super::{EngineConfig, LogConfig, Lookup, ReportFormat, Responses, ServiceConfig, StoreConfig, TlsFiles};
 use crate::api::RootToken;
 use crate::secret::AuthConfig;
 use crate::store::{StoreUrl, UrlError};
@@ -19,6 +17,8 @@ const STORE_FOLDER_DEFAULT: &str = "leat-data";
 
 const FLUSH_MS: RangeInclusive<u64> = 0..=1_000;
 const APPEND_TIMEOUT_MS: RangeInclusive<u64> = 100..=600_000;
+const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 1_000..=86_400_000;
+const SWEEP_VISITS: RangeInclusive<usize> = 1..=1_000_000;
 const DRAIN_TIMEOUT_MS: RangeInclusive<u64> = 0..=600_000;
 
 /// The end of what is said when a token is needed.
@@ -145,6 +145,20 @@ impl<'a> Checker<'a> {
                 ReportFormat::Text
             }
         }
+    }
+
+    pub(super) fn sweep_interval(&mut self, text: &str) -> Option<Duration> {
+        (text != "0").then(|| self.millis("--sweep-interval-ms", text, &SWEEP_INTERVAL_MS))
+    }
+
+    pub(super) fn visits_max(&mut self, text: &str) -> usize {
+        let visits = text.parse().ok().filter(|visits| SWEEP_VISITS.contains(visits));
+        visits.unwrap_or_else(|| {
+            self.problem(format!(
+                "--visits-max (LEAT_SWEEP_VISITS_MAX) is `{text}`; it must be a number of streams from 1 to 1000000"
+            ));
+            1
+        })
     }
 
     pub(super) fn drain_timeout(&mut self, text: &str) -> Duration {

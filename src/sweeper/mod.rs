@@ -18,6 +18,7 @@ mod rewrite;
 mod visit;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 
@@ -34,6 +35,8 @@ use crate::storage::meta::DueMarker;
 use crate::storage::register::{Outcome, PutLatency};
 use crate::storage::{self};
 use crate::store::{ListQuery, Listed, Store};
+use crate::telemetry::{SWEEP_FAILURES, SWEEP_LAG, SWEEP_OBJECTS_REMOVED};
+use crate::types::error::describe;
 use crate::types::name::BasinName;
 use crate::types::time::{Clock, Deadline, monotonic};
 
@@ -44,7 +47,7 @@ const VISITS_AT_ONCE: usize = 8;
 /// Clocks that disagree by more than this are not trusted with deciding what is old.
 const OFFSET_MS_MAX: u64 = 60_000;
 /// Time for one commit of a manifest.
-const COMMIT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a pass, or a visit, did not do its work. Nothing that is alive is lost by it, and it is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -147,7 +150,7 @@ impl Sweeper {
             let mut part = Report::default();
             if let Err(error) = self.follow(marker, &mut part).await {
                 part.failures += 1;
-                tracing::error!(marker = %marker.key, error = %chain(&error), "a visit failed");
+                tracing::error!(marker = %marker.key, error = %describe(&error), "a visit failed");
             }
             part
         });
@@ -156,7 +159,24 @@ impl Sweeper {
             report.add(&part);
         }
         report.took(monotonic().saturating_duration_since(started));
+        metrics::gauge!(SWEEP_LAG).set(report.lag_seconds as f64);
+        metrics::counter!(SWEEP_OBJECTS_REMOVED).increment(report.objects_removed);
+        metrics::counter!(SWEEP_FAILURES).increment(report.failures);
         Ok(report)
+    }
+
+    /// Makes a pass now and then, for ever. Several servers spread over the interval, and one that comes second
+    /// finds nothing due.
+    pub async fn run(&self, interval: Duration) {
+        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        loop {
+            let pause_ms = interval_ms / 2 + key::random_below(interval_ms);
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            match self.pass().await {
+                Ok(report) => report.log(),
+                Err(error) => tracing::error!(error = %describe(&error), "the store could not be swept"),
+            }
+        }
     }
 
     /// Learns the store's time, and refuses to go by a clock that is far from it.
@@ -237,16 +257,4 @@ impl Sweeper {
         let deadline = Deadline::after(COMMIT_TIMEOUT);
         Ok(commit_manifest(&*self.store, parts, base, next, deadline).await?)
     }
-}
-
-/// An error and what lies under it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut under = error.source();
-    while let Some(source) = under {
-        line.push_str(": ");
-        line.push_str(&source.to_string());
-        under = source.source();
-    }
-    line
 }

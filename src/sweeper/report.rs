@@ -58,6 +58,32 @@ impl Report {
         self.failures += other.failures;
     }
 
+    /// Whether everything that was due is done, and nothing waits for too long.
+    #[must_use]
+    pub fn is_fine(&self) -> bool {
+        self.failures == 0 && self.copies_late == 0
+    }
+
+    /// Writes one line to the log; the fields are what alarms are made of.
+    pub fn log(&self) {
+        tracing::info!(
+            markers = self.markers,
+            streams_visited = self.streams_visited,
+            lives_cleared = self.lives_cleared,
+            streams_deleted = self.streams_deleted,
+            objects_removed = self.objects_removed,
+            bytes_removed = self.bytes_removed,
+            chunks_merged = self.chunks_merged,
+            chunks_copied = self.chunks_copied,
+            copies_late = self.copies_late,
+            failures = self.failures,
+            lag_seconds = self.lag_seconds,
+            more_is_due = self.more_is_due,
+            elapsed_ms = self.elapsed_ms,
+            "swept"
+        );
+    }
+
     pub(super) fn took(&mut self, elapsed: Duration) {
         self.elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     }
