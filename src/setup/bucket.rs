@@ -59,7 +59,11 @@ impl Bucket {
         let mut state = State::default();
         self.install_rules(exists, &mut state, report).await?;
         if !exists {
-            return report.step("checks", Outcome::Skipped, "a new bucket keeps no versions and locks nothing");
+            return report.step(
+                "checks",
+                Outcome::Skipped,
+                "a new bucket keeps no versions and locks nothing",
+            );
         }
         let mut answers = vec![
             ("versioning", self.look_at_versioning(&mut state).await),
@@ -101,8 +105,13 @@ impl Bucket {
             let region = BucketLocationConstraint::from(region.as_str());
             CreateBucketConfiguration::builder().location_constraint(region).build()
         });
-        let created =
-            self.client.create_bucket().bucket(bucket).set_create_bucket_configuration(constraint).send().await;
+        let created = self
+            .client
+            .create_bucket()
+            .bucket(bucket)
+            .set_create_bucket_configuration(constraint)
+            .send()
+            .await;
         match created.map_err(|error| self.fault(Call::CreateBucket, &error)) {
             Ok(_) => {
                 report.step("bucket", Outcome::Done, &format!("created `{bucket}` in {region}"))?;
@@ -126,7 +135,8 @@ impl Bucket {
             Some(404) => Err(Fault::Absent),
             // The answer to a HEAD has no text.
             Some(301 | 400) => {
-                let place = error.raw_response().and_then(|answer| answer.headers().get("x-amz-bucket-region"));
+                let place =
+                    error.raw_response().and_then(|answer| answer.headers().get("x-amz-bucket-region"));
                 Err(Fault::Failed(match place {
                     Some(place) if place != self.place.region => format!(
                         "`{bucket}` is in the region {place}, not in {}: set AWS_REGION={place}",
@@ -161,8 +171,12 @@ impl Bucket {
             .block_public_policy(true)
             .restrict_public_buckets(true)
             .build();
-        let answer =
-            self.client.put_public_access_block().bucket(bucket).public_access_block_configuration(block).send();
+        let answer = self
+            .client
+            .put_public_access_block()
+            .bucket(bucket)
+            .public_access_block_configuration(block)
+            .send();
         match answer.await.map_err(|error| self.fault(Call::PutPublicAccessBlock, &error)) {
             Ok(_) => report.step(STEP, Outcome::Done, "blocked"),
             Err(fault) => self.tell_fault(STEP, fault, report),
@@ -299,7 +313,12 @@ impl Bucket {
 }
 
 fn is_blocked(found: &PublicAccessBlockConfiguration) -> bool {
-    [found.block_public_acls, found.ignore_public_acls, found.block_public_policy, found.restrict_public_buckets]
-        .into_iter()
-        .all(|blocked| blocked == Some(true))
+    [
+        found.block_public_acls,
+        found.ignore_public_acls,
+        found.block_public_policy,
+        found.restrict_public_buckets,
+    ]
+    .into_iter()
+    .all(|blocked| blocked == Some(true))
 }

@@ -255,7 +255,7 @@ impl StoreRecord {
     /// The record of a new store.
     #[must_use]
     pub fn new(id: Incarnation, created_at_ms: u64, probe: Option<ProbeRecord>) -> Self {
-        Self { min_writer: 1, id, created_at_ms, probe }
+        Self { min_writer: frame::WRITER, id, created_at_ms, probe }
     }
 
     /// The stored shape.
@@ -349,6 +349,7 @@ mod tests {
     fn due_markers_and_the_store_record_round_trip() {
         let life = Incarnation::fresh();
         let stream = DueMarker::Stream {
+            is_last: true,
             kind: StreamKind::Durable,
             basin: Incarnation::fresh(),
             name: StreamName::try_from("é/x").expect("legal"),

@@ -182,7 +182,8 @@ mod tests {
                 return Err(CredentialsError::provider_error("the service is down"));
             }
             let expires = UNIX_EPOCH + Duration::from_millis(self.clock.local_ms() + self.life_ms);
-            let credentials = Credentials::builder().access_key_id(number.to_string()).secret_access_key("hush");
+            let credentials =
+                Credentials::builder().access_key_id(number.to_string()).secret_access_key("hush");
             Ok(credentials.session_token("hush").expiry(expires).provider_name("numbered").build())
         }
     }
@@ -253,7 +254,8 @@ mod tests {
 
     #[tokio::test]
     async fn credentials_without_an_end_are_kept_for_ever() {
-        let fixed = Credentials::builder().access_key_id("id").secret_access_key("hush").provider_name("fixed");
+        let fixed =
+            Credentials::builder().access_key_id("id").secret_access_key("hush").provider_name("fixed");
         let clock = Clock::manual(1_000);
         let cache = CredentialCache::new(SharedCredentialsProvider::new(fixed.build()), clock.clone());
         let first = cache.get_credential().await.unwrap();

@@ -98,8 +98,9 @@ fn reach<'a>(
 
 /// Removes objects that nothing can name any more.
 pub(super) async fn remove(store: &dyn Store, objects: &[Dropped], report: &mut Report) -> Result<()> {
-    let removals = objects.iter().map(|object| async move { store.delete(&object.key).await });
-    futures::stream::iter(removals).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    let keys: Vec<_> = objects.iter().map(|object| object.key.clone()).collect();
+    let removals = futures::stream::iter(keys).map(|key| async move { store.delete(&key).await });
+    removals.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     count(objects, report);
     Ok(())
 }

@@ -146,15 +146,15 @@ impl Sweeper {
             more_is_due,
             ..Report::default()
         };
-        let visits = markers.iter().map(|marker| async {
+        let visits = futures::stream::iter(markers).map(|marker| async move {
             let mut part = Report::default();
-            if let Err(error) = self.follow(marker, &mut part).await {
+            if let Err(error) = self.follow(&marker, &mut part).await {
                 part.failures += 1;
                 tracing::error!(marker = %marker.key, error = %describe(&error), "a visit failed");
             }
             part
         });
-        let mut visits = futures::stream::iter(visits).buffer_unordered(VISITS_AT_ONCE);
+        let mut visits = std::pin::pin!(visits.buffer_unordered(VISITS_AT_ONCE));
         while let Some(part) = visits.next().await {
             report.add(&part);
         }
