@@ -1,0 +1,299 @@
+//! Whether what a store holds is sound: everything is there, whole, dense and in order.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+use serde::Serialize;
+
+use super::{Inspector, Result, identity};
+use crate::storage::chunk::{Footer, decode_block, open_block};
+use crate::storage::documents::load_basin;
+use crate::storage::head::State;
+use crate::storage::index::{Page, Ref, Target};
+use crate::storage::key::{self, Incarnation};
+use crate::storage::manifest::Manifest;
+use crate::storage::record::decode_run;
+use crate::store::Store;
+use crate::types::error::describe;
+use crate::types::name::{BasinName, StreamName};
+
+/// Chunks read at the same time.
+const AT_ONCE: usize = 16;
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// In which basin.
+    pub basin: String,
+    /// In which stream, if in one.
+    pub stream: Option<String>,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.stream {
+            Some(stream) => write!(f, "basin {} stream {stream:?}: {}", self.basin, self.what),
+            None => write!(f, "basin {}: {}", self.basin, self.what),
+        }
+    }
+}
+
+/// What was read, and what is wrong with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    /// Streams read.
+    pub streams: u64,
+    /// Chunks and pages read.
+    pub objects: u64,
+    /// Records decoded.
+    pub records: u64,
+    /// What is not as it should be.
+    pub findings: Vec<Finding>,
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        writeln!(
+            f,
+            "read {} streams, {} chunks and pages, {} records: {} problems",
+            self.streams,
+            self.objects,
+            self.records,
+            self.findings.len()
+        )
+    }
+}
+
+impl Inspector {
+    /// Reads everything of the store, a basin or a stream, and tells what is wrong.
+    pub async fn verify(&self, basin: Option<&BasinName>, stream: Option<&StreamName>) -> Result<Verified> {
+        let mut verified = Verified::default();
+        match (basin, stream) {
+            (Some(basin), Some(stream)) => {
+                let life = self.basin(basin).await?.head.incarnation;
+                self.verify_stream((basin, life), stream, &mut verified).await;
+            }
+            (Some(basin), None) => self.verify_basin(basin, &mut verified).await?,
+            (None, _) => {
+                for basin in self.basin_names().await? {
+                    self.verify_basin(&basin, &mut verified).await?;
+                }
+            }
+        }
+        Ok(verified)
+    }
+
+    async fn verify_basin(&self, name: &BasinName, verified: &mut Verified) -> Result<()> {
+        let found = match load_basin(&*self.store, name).await {
+            Ok(found) => found,
+            Err(error) => {
+                let what = describe(&error);
+                verified.findings.push(Finding { basin: name.to_string(), stream: None, what });
+                return Ok(());
+            }
+        };
+        let Some(record) = found.map(|found| found.doc).filter(|doc| doc.head.state == State::Live) else {
+            return Ok(());
+        };
+        let life = record.head.incarnation;
+        let mut last = None;
+        for entry in self.entries(life).await? {
+            // A creation that died may have left a second entry of a name.
+            if last.as_ref() != Some(&entry.name) {
+                self.verify_stream((name, life), &entry.name, verified).await;
+            }
+            last = Some(entry.name);
+        }
+        Ok(())
+    }
+
+    async fn verify_stream(
+        &self,
+        (basin, life): (&BasinName, Incarnation),
+        name: &StreamName,
+        verified: &mut Verified,
+    ) {
+        verified.streams += 1;
+        let mut walk = Walk { store: &*self.store, chunks: Vec::new(), objects: 0, records: 0, wrong: Vec::new() };
+        match self.manifest(life, name).await {
+            Ok(Some(manifest)) if manifest.head.is_live() => walk.stream(&manifest).await,
+            Ok(_) => walk.wrong.push("it is listed, but it does not exist: the sweeper will unlist it".to_owned()),
+            Err(error) => walk.wrong.push(describe(&error)),
+        }
+        verified.objects += walk.objects;
+        verified.records += walk.records;
+        let stream = Some(identity(life, name).name.to_string());
+        let findings =
+            walk.wrong.into_iter().map(|what| Finding { basin: basin.to_string(), stream: stream.clone(), what });
+        verified.findings.extend(findings);
+    }
+}
+
+/// A walk over everything under one version of a manifest.
+struct Walk<'a> {
+    store: &'a dyn Store,
+    chunks: Vec<Ref>,
+    objects: u64,
+    records: u64,
+    wrong: Vec<String>,
+}
+
+/// What a chunk holds of a ref.
+struct Held {
+    records: u64,
+    last_timestamp: u64,
+}
+
+impl Walk<'_> {
+    async fn stream(&mut self, manifest: &Manifest) {
+        for refs in manifest.levels.iter().rev() {
+            self.collect(manifest, refs).await;
+        }
+        self.check_order(manifest);
+        let chunks = std::mem::take(&mut self.chunks);
+        self.objects += chunks.len() as u64;
+        let store = self.store;
+        let read = stream::iter(chunks).map(|r| async move { (r, read_chunk(store, manifest, &r).await) });
+        let mut read = std::pin::pin!(read.buffered(AT_ONCE));
+        while let Some((r, held)) = read.next().await {
+            match held {
+                Ok(Held { records, last_timestamp }) => {
+                    self.records += records;
+                    if last_timestamp != r.last_timestamp {
+                        let at = r.base_seq;
+                        self.wrong.push(format!("the chunk at {at} does not end with the timestamp of its ref"));
+                    }
+                }
+                Err(what) => self.wrong.push(what),
+            }
+        }
+        self.check_tail(manifest);
+        if let Ok(None) = self.store.get(&manifest.due).await {
+            self.wrong.push(format!("its due marker `{}` is not there: it is never swept", manifest.due));
+        }
+    }
+
+    /// Gathers the chunk refs under some refs.
+    fn collect<'b>(&'b mut self, manifest: &'b Manifest, refs: &'b [Ref]) -> BoxFuture<'b, ()> {
+        Box::pin(async move {
+            for r in refs {
+                if let Target::Chunk { .. } = r.target {
+                    self.chunks.push(*r);
+                    continue;
+                }
+                match read_page(self.store, manifest, r).await {
+                    Ok(page) => {
+                        self.objects += 1;
+                        let (first, last) = (page.refs.first(), page.refs.last());
+                        let spans = first.map(|r| r.base_seq) == Some(r.base_seq)
+                            && last.map(Ref::end_seq) == Some(r.end_seq());
+                        if !spans {
+                            self.wrong.push(format!("the page at {} is not what its ref says", r.base_seq));
+                        }
+                        self.collect(manifest, &page.refs).await;
+                    }
+                    Err(what) => self.wrong.push(what),
+                }
+            }
+        })
+    }
+
+    /// Numbers are dense, timestamps and arrivals do not decrease.
+    fn check_order(&mut self, manifest: &Manifest) {
+        let mut expected = self.chunks.first().map_or_else(|| manifest.tail_base(), |r| r.base_seq);
+        let (mut timestamp, mut arrival_ms) = (0, 0);
+        for r in &self.chunks {
+            let at = r.base_seq;
+            if at != expected {
+                self.wrong.push(format!("records {expected} to {at} are named by nothing"));
+            }
+            if r.last_timestamp < timestamp || r.first_arrival_ms < arrival_ms {
+                self.wrong.push(format!("times go back at record {at}"));
+            }
+            (expected, timestamp, arrival_ms) = (r.end_seq(), r.last_timestamp, r.last_arrival_ms);
+        }
+        if expected != manifest.tail_base() {
+            self.wrong.push(format!("records {expected} to {} are named by nothing", manifest.tail_base()));
+        }
+    }
+
+    fn check_tail(&mut self, manifest: &Manifest) {
+        let mut at = manifest.tail_base();
+        for commit in &manifest.tail.0 {
+            match decode_run(&commit.run, commit.count) {
+                Ok(records) => {
+                    self.records += records.len() as u64;
+                    if !records.is_sorted_by_key(|r| r.timestamp) {
+                        self.wrong.push(format!("timestamps go back after record {at}"));
+                    }
+                }
+                Err(error) => self.wrong.push(format!("the inline records from {at} on: {error}")),
+            }
+            at += commit.count;
+        }
+    }
+}
+
+async fn read_page(
+    store: &dyn Store,
+    manifest: &Manifest,
+    r: &Ref,
+) -> std::result::Result<Page, String> {
+    let key = key::page(&manifest.hash, manifest.head.incarnation, r.id);
+    match store.get(&key).await {
+        Ok(Some(object)) => {
+            Page::decode(&object.bytes, manifest.head.incarnation).map_err(|e| format!("`{key}`: {e}"))
+        }
+        Ok(None) => Err(format!("`{key}` is named and not there")),
+        Err(error) => Err(describe(&error)),
+    }
+}
+
+/// Reads a chunk whole, and every record that a ref means.
+async fn read_chunk(
+    store: &dyn Store,
+    manifest: &Manifest,
+    r: &Ref,
+) -> std::result::Result<Held, String> {
+    let Target::Chunk { class, first, footer_at, bytes } = r.target else {
+        return Err(format!("a page where a chunk should be, at {}", r.base_seq));
+    };
+    let key = key::chunk(class, &manifest.hash, manifest.head.incarnation, r.id);
+    let object = match store.get(&key).await {
+        Ok(Some(object)) => object.bytes,
+        Ok(None) => return Err(format!("`{key}` is named and not there")),
+        Err(error) => return Err(describe(&error)),
+    };
+    let damaged = |why: &dyn fmt::Display| format!("`{key}`: {why}");
+    if object.len() as u64 != bytes {
+        return Err(damaged(&"not as long as its ref says"));
+    }
+    let part = |from: u64, to: u64| {
+        let (from, to) = (usize::try_from(from).ok()?, usize::try_from(to).ok()?);
+        (from <= to && to <= object.len()).then(|| object.slice(from..to))
+    };
+    let footer = part(footer_at, bytes).ok_or_else(|| damaged(&"no footer"))?;
+    let footer = Footer::decode(&footer, manifest.head.incarnation).map_err(|e| damaged(&e))?;
+    let wanted = first..first + r.count;
+    let (mut records, mut last_timestamp) = (0, r.timestamp_floor);
+    for (_, block) in footer.blocks_of(wanted.clone()) {
+        let sealed = part(block.range().start, block.range().end).ok_or_else(|| damaged(&"a block is cut off"))?;
+        let run = open_block(&sealed).map_err(|e| damaged(&e))?;
+        for (place, record) in (block.first..).zip(decode_block(&run, block).map_err(|e| damaged(&e))?) {
+            if wanted.contains(&place) {
+                let timestamp = record.timestamp.max(r.timestamp_floor);
+                if timestamp < last_timestamp {
+                    return Err(damaged(&"timestamps go back"));
+                }
+                (records, last_timestamp) = (records + 1, timestamp);
+            }
+        }
+    }
+    if records == r.count { Ok(Held { records, last_timestamp }) } else { Err(damaged(&"fewer records than its ref says")) }
+}
