@@ -7,6 +7,7 @@ mod support;
 
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use support::ministack::MiniStack;
@@ -358,6 +359,68 @@ async fn a_profile_gives_credentials_region_and_endpoint() {
     }
     setup("s3://profile-bucket", &[], &variables).await.ends(0, "nothing changed");
     assert_eq!(double.signers(), ["FROMPROFILE", "FROMVARIABLES"]);
+}
+
+/// What a container's or an instance's credentials look like; they are good for an hour.
+fn role_credentials(key_id: &str) -> String {
+    let clock = leat::types::time::Clock::system();
+    let expiration = leat::types::time::rfc3339(clock.local_ms() + 3_600_000);
+    format!(
+        r#"{{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"{key_id}","SecretAccessKey":"hush","Token":"t",
+            "LastUpdated":"2026-11-30T00:00:00Z","Expiration":"{expiration}"}}"#
+    )
+}
+
+/// A metadata service of an instance and of a container; its address, and the number of requests so far.
+async fn metadata() -> (String, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let answer = move |uri: axum::http::Uri| async move {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let headers = [("x-aws-ec2-metadata-token-ttl-seconds", "21600")];
+        match uri.path() {
+            "/latest/api/token" => Ok((headers, "token".to_owned())),
+            "/latest/meta-data/iam/security-credentials/" => Ok((headers, "role".to_owned())),
+            "/latest/meta-data/iam/security-credentials/role" => Ok((headers, role_credentials("FROMINSTANCE"))),
+            "/container" => Ok((headers, role_credentials("FROMCONTAINER"))),
+            _ => Err(axum::http::StatusCode::NOT_FOUND),
+        }
+    };
+    let app = axum::Router::new().fallback(answer);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (url, asked)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_machine_is_asked_only_if_nothing_else_tells() {
+    let server = ministack().await;
+    let (metadata, asked) = metadata().await;
+    let double = Refusing::before(&server.address, &[]).await;
+    let with = |more: &[(&str, &str)]| {
+        let mut variables = vec![
+            ("AWS_ENDPOINT_URL", double.url.clone()),
+            ("AWS_EC2_METADATA_DISABLED", "false".to_owned()),
+            ("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.clone()),
+        ];
+        variables.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Vec<_>>()
+    };
+    let keys = [("AWS_ACCESS_KEY_ID", "FROMVARIABLES"), ("AWS_SECRET_ACCESS_KEY", "hush")];
+    setup("s3://machine-bucket", &[], &with(&keys)).await.ends(0, "the store is set up");
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "variables tell");
+    let container = format!("{metadata}/container");
+    let container = with(&[("AWS_CONTAINER_CREDENTIALS_FULL_URI", &container)]);
+    setup("s3://machine-bucket", &[], &container).await.ends(0, "nothing changed");
+    let of_container = asked.load(Ordering::SeqCst);
+    assert!(of_container > 0);
+    let ran = setup("s3://machine-bucket", &[], &with(&[])).await;
+    ran.ends(0, "nothing changed");
+    assert!(!ran.log.contains("hush"), "{}", ran.log);
+    let of_instance = asked.load(Ordering::SeqCst) - of_container;
+    assert!(of_instance < 12, "{of_instance} requests for dozens of the probe's");
+    assert_eq!(double.signers(), ["FROMCONTAINER", "FROMINSTANCE", "FROMVARIABLES"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
