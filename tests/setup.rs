@@ -30,7 +30,10 @@ impl Ran {
     /// The line of a step.
     fn step(&self, step: &str) -> &str {
         let is_of = |line: &&str| line.get(7..).is_some_and(|rest| rest.starts_with(step));
-        self.out.lines().find(is_of).unwrap_or_else(|| panic!("no line of {step} in:\n{}{}", self.out, self.log))
+        self.out
+            .lines()
+            .find(is_of)
+            .unwrap_or_else(|| panic!("no line of {step} in:\n{}{}", self.out, self.log))
     }
 
     /// Checks exit code and summary.
@@ -361,6 +364,24 @@ async fn a_profile_gives_credentials_region_and_endpoint() {
     assert_eq!(double.signers(), ["FROMPROFILE", "FROMVARIABLES"]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_may_name_a_command_that_knows_credentials() {
+    let server = ministack().await;
+    let double = Refusing::before(&server.address, &[]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let answer = folder.path().join("answer");
+    let given = r#"{"Version":1,"AccessKeyId":"FROMCOMMAND","SecretAccessKey":"hush"}"#;
+    std::fs::write(&answer, given).expect("written");
+    let config = folder.path().join("config");
+    let profile = format!("[default]\ncredential_process = cat {}\n", answer.display());
+    std::fs::write(&config, profile).expect("written");
+    let variables =
+        [("AWS_CONFIG_FILE", config.display().to_string()), ("AWS_ENDPOINT_URL", double.url.clone())]
+            .map(|(name, value)| (name.to_owned(), value));
+    setup("s3://command-bucket", &[], &variables).await.ends(0, "the store is set up");
+    assert_eq!(double.signers(), ["FROMCOMMAND"]);
+}
+
 /// What a container's or an instance's credentials look like; they are good for an hour.
 fn role_credentials(key_id: &str) -> String {
     let clock = leat::types::time::Clock::system();
@@ -381,7 +402,9 @@ async fn metadata() -> (String, Arc<AtomicUsize>) {
         match uri.path() {
             "/latest/api/token" => Ok((headers, "token".to_owned())),
             "/latest/meta-data/iam/security-credentials/" => Ok((headers, "role".to_owned())),
-            "/latest/meta-data/iam/security-credentials/role" => Ok((headers, role_credentials("FROMINSTANCE"))),
+            "/latest/meta-data/iam/security-credentials/role" => {
+                Ok((headers, role_credentials("FROMINSTANCE")))
+            }
             "/container" => Ok((headers, role_credentials("FROMCONTAINER"))),
             _ => Err(axum::http::StatusCode::NOT_FOUND),
         }
@@ -454,6 +477,28 @@ async fn without_credentials_one_line_says_so_within_seconds() {
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}: {said}", begun.elapsed());
         let errors: Vec<_> = said.lines().filter(|line| line.starts_with("error: ")).collect();
         assert_eq!(errors.len(), 1, "{said}");
-        assert!(errors[0].contains("no AWS credentials") && errors[0].contains("AWS_ACCESS_KEY_ID"), "{said}");
+        assert!(errors[0].contains("no AWS credentials: set AWS_ACCESS_KEY_ID"), "{said}");
     }
+    let only_endpoint = [("AWS_ENDPOINT_URL".to_owned(), format!("http://{}", server.address))];
+    let ran = setup("s3://bucket", &[], &only_endpoint).await;
+    ran.ends(1, "the store is not set up");
+    assert!(ran.step("bucket").contains("no AWS credentials: set AWS_ACCESS_KEY_ID"), "{}", ran.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_with_single_sign_on_is_told_the_way_around() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("config");
+    let profile = "[default]\nsso_session = s\nsso_account_id = 1\nsso_role_name = r\n\
+        [sso-session s]\nsso_region = us-east-1\nsso_start_url = https://127.0.0.1\n";
+    std::fs::write(&config, profile).expect("written");
+    let config = config.display().to_string();
+    let variables = [("AWS_CONFIG_FILE", config.as_str()), ("AWS_ENDPOINT_URL", "http://127.0.0.1:9")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let ran = setup("s3://bucket", &[], &variables).await;
+    assert!(ran.step("bucket").contains("aws configure export-credentials"), "{}", ran.out);
+    let args = ["--store", "s3://bucket", "--listen", "127.0.0.1:0"];
+    let output = tokio::task::spawn_blocking(move || leat(&args, &variables)).await.expect("it ran");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("aws configure export-credentials"), "{said}");
 }

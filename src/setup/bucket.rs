@@ -2,8 +2,10 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
 
 use aws_sdk_s3::Client;
+use aws_sdk_s3::client::Waiters as _;
 use aws_sdk_s3::config::Region;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::types::{
@@ -13,11 +15,14 @@ use aws_sdk_s3::types::{
 
 use super::plan::{Call, Encryption, Merge, Place, State};
 use super::report::{Outcome, Report};
-use crate::store::{S3Options, sdk_config};
+use crate::store::{S3Options, explain_no_credentials, sdk_config};
 use crate::types::error::describe;
 
 /// The region whose name S3 does not take when a bucket is created.
 const UNNAMED_REGION: &str = "us-east-1";
+
+/// Until a new bucket is to be seen.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a call had no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +64,11 @@ impl Bucket {
         let mut state = State::default();
         self.install_rules(exists, &mut state, report).await?;
         if !exists {
-            return report.step("checks", Outcome::Skipped, "a new bucket keeps no versions and locks nothing");
+            return report.step(
+                "checks",
+                Outcome::Skipped,
+                "a new bucket keeps no versions and locks nothing",
+            );
         }
         let mut answers = vec![
             ("versioning", self.look_at_versioning(&mut state).await),
@@ -97,15 +106,14 @@ impl Bucket {
                 return Ok(None);
             }
         }
-        let constraint = (region != UNNAMED_REGION).then(|| {
-            let region = BucketLocationConstraint::from(region.as_str());
-            CreateBucketConfiguration::builder().location_constraint(region).build()
-        });
-        let created =
-            self.client.create_bucket().bucket(bucket).set_create_bucket_configuration(constraint).send().await;
-        match created.map_err(|error| self.fault(Call::CreateBucket, &error)) {
-            Ok(_) => {
+        match self.create().await {
+            Ok(()) => {
                 report.step("bucket", Outcome::Done, &format!("created `{bucket}` in {region}"))?;
+                Ok(Some(true))
+            }
+            // Somebody else created it meanwhile.
+            Err(_) if self.look(bucket).await.is_ok() => {
+                report.step("bucket", Outcome::Fine, &format!("`{bucket}` exists"))?;
                 Ok(Some(true))
             }
             Err(fault) => {
@@ -119,6 +127,25 @@ impl Bucket {
         }
     }
 
+    async fn create(&self) -> Answer<()> {
+        let Place { bucket, region, .. } = &self.place;
+        let constraint = (region != UNNAMED_REGION).then(|| {
+            let region = BucketLocationConstraint::from(region.as_str());
+            CreateBucketConfiguration::builder().location_constraint(region).build()
+        });
+        let answer = self
+            .client
+            .create_bucket()
+            .bucket(bucket)
+            .set_create_bucket_configuration(constraint)
+            .send()
+            .await;
+        answer.map_err(|error| self.fault(Call::CreateBucket, &error))?;
+        // The next calls may meet a part of AWS that has not heard of it yet.
+        let seen = self.client.wait_until_bucket_exists().bucket(bucket).wait(CREATION_TIMEOUT).await;
+        seen.map(|_| ()).map_err(|error| Fault::Failed(format!("created, but {}", describe(&error))))
+    }
+
     async fn look(&self, bucket: &str) -> Answer<()> {
         let answer = self.client.head_bucket().bucket(bucket).send().await;
         let Err(error) = answer else { return Ok(()) };
@@ -126,7 +153,8 @@ impl Bucket {
             Some(404) => Err(Fault::Absent),
             // The answer to a HEAD has no text.
             Some(301 | 400) => {
-                let place = error.raw_response().and_then(|answer| answer.headers().get("x-amz-bucket-region"));
+                let place =
+                    error.raw_response().and_then(|answer| answer.headers().get("x-amz-bucket-region"));
                 Err(Fault::Failed(match place {
                     Some(place) if place != self.place.region => format!(
                         "`{bucket}` is in the region {place}, not in {}: set AWS_REGION={place}",
@@ -161,8 +189,12 @@ impl Bucket {
             .block_public_policy(true)
             .restrict_public_buckets(true)
             .build();
-        let answer =
-            self.client.put_public_access_block().bucket(bucket).public_access_block_configuration(block).send();
+        let answer = self
+            .client
+            .put_public_access_block()
+            .bucket(bucket)
+            .public_access_block_configuration(block)
+            .send();
         match answer.await.map_err(|error| self.fault(Call::PutPublicAccessBlock, &error)) {
             Ok(_) => report.step(STEP, Outcome::Done, "blocked"),
             Err(fault) => self.tell_fault(STEP, fault, report),
@@ -290,16 +322,21 @@ impl Bucket {
                 self.place.bucket
             )),
             (_, 404) => Fault::Absent,
-            _ => match error.message() {
-                Some(said) => Fault::Failed(format!("{code}: {said}")),
-                None => Fault::Failed(describe(error)),
-            },
+            _ => Fault::Failed(match error.message() {
+                Some(said) => format!("{code}: {said}"),
+                None => explain_no_credentials(error).unwrap_or_else(|| describe(error)),
+            }),
         }
     }
 }
 
 fn is_blocked(found: &PublicAccessBlockConfiguration) -> bool {
-    [found.block_public_acls, found.ignore_public_acls, found.block_public_policy, found.restrict_public_buckets]
-        .into_iter()
-        .all(|blocked| blocked == Some(true))
+    [
+        found.block_public_acls,
+        found.ignore_public_acls,
+        found.block_public_policy,
+        found.restrict_public_buckets,
+    ]
+    .into_iter()
+    .all(|blocked| blocked == Some(true))
 }

@@ -87,7 +87,8 @@ impl Setup {
                 (Outcome::Fine, format!("passed, as recorded; the store's id is {}", record.id))
             }
             Err(error) => {
-                let needs = self.place.as_ref().map(|place| format!("; it needs {}", place.objects_privilege()));
+                let needs =
+                    self.place.as_ref().map(|place| format!("; it needs {}", place.objects_privilege()));
                 (Outcome::Failed, format!("{}{}", describe(&*error), needs.unwrap_or_default()))
             }
         };

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use aws_sdk_s3::types::{
-    AbortIncompleteMultipartUpload, BucketVersioningStatus, ExpirationStatus, LifecycleExpiration, LifecycleRule,
-    LifecycleRuleFilter, ServerSideEncryption,
+    AbortIncompleteMultipartUpload, BucketVersioningStatus, ExpirationStatus, LifecycleExpiration,
+    LifecycleRule, LifecycleRuleFilter, ServerSideEncryption,
 };
 
 /// What S3 takes, and does not raise.
@@ -137,7 +137,9 @@ pub(super) enum Merge {
 
 /// There is no room for Leat's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the bucket would have {rules} lifecycle rules, of at most {RULES_MAX}; remove some, or use another bucket")]
+#[error(
+    "the bucket would have {rules} lifecycle rules, of at most {RULES_MAX}; remove some, or use another bucket"
+)]
 pub(super) struct TooManyRules {
     rules: usize,
 }
@@ -476,7 +478,10 @@ mod tests {
             assert_eq!(Place { region: region.to_owned(), ..place("p/") }.arn(), arn);
         }
         let privilege = place("p/").objects_privilege();
-        assert!(privilege.contains("s3:PutObject") && privilege.contains("arn:aws:s3:::logs/p/*"), "{privilege}");
+        assert!(
+            privilege.contains("s3:PutObject") && privilege.contains("arn:aws:s3:::logs/p/*"),
+            "{privilege}"
+        );
         assert!(Place { bucket: "logs--euc1-az1--x-s3".to_owned(), ..place("") }.is_directory());
         assert!(!place("").is_directory());
     }

@@ -91,8 +91,12 @@ impl Report {
         let (outcome, what) = match (self.failures, self.changes, self.intents) {
             (0, 0, 0) => (Outcome::Fine, "nothing changed: everything was set up already".to_owned()),
             (0, 0, intents) => (Outcome::WouldDo, format!("nothing changed; steps to be done: {intents}")),
-            (0, changes, _) => (Outcome::Done, format!("the store is set up; steps that changed something: {changes}")),
-            (failures, ..) => (Outcome::Failed, format!("the store is not set up; steps to put right: {failures}")),
+            (0, changes, _) => {
+                (Outcome::Done, format!("the store is set up; steps that changed something: {changes}"))
+            }
+            (failures, ..) => {
+                (Outcome::Failed, format!("the store is not set up; steps to put right: {failures}"))
+            }
         };
         self.line("setup", outcome, &what)?;
         self.out.flush()?;

@@ -152,12 +152,18 @@ mod tests {
         let (first, _) = opened(&store, HERE, Trust::Record).await;
         let (moved, _) = opened(&store, "http://there", Trust::Record).await;
         assert_eq!((moved.trust, moved.is_news), (Trust::Probe, true));
-        assert_eq!((moved.record.id, moved.record.created_at_ms), (first.record.id, first.record.created_at_ms));
+        assert_eq!(
+            (moved.record.id, moved.record.created_at_ms),
+            (first.record.id, first.record.created_at_ms)
+        );
         let older = ProbeRecord { version: 0, place: HERE.to_owned(), passed_at_ms: 1 };
         let older = StoreRecord { probe: Some(older), ..first.record.clone() };
         store.put(key::STORE, older.encode()).await.unwrap();
         let (renewed, _) = opened(&store, HERE, Trust::Record).await;
-        assert_eq!((renewed.trust, renewed.is_news, renewed.record.id), (Trust::Probe, true, first.record.id));
+        assert_eq!(
+            (renewed.trust, renewed.is_news, renewed.record.id),
+            (Trust::Probe, true, first.record.id)
+        );
     }
 
     #[tokio::test]
