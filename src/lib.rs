@@ -10,6 +10,7 @@ pub mod engine;
 pub mod secret;
 pub mod serve;
 pub mod service;
+pub mod setup;
 pub mod storage;
 pub mod store;
 pub mod telemetry;
