@@ -465,14 +465,16 @@ mod tests {
             ("AWS_SECRET_ACCESS_KEY", ""),
             ("AWS_ENDPOINT_URL", "localhost:9000"),
             ("AWS_ENDPOINT_URL_S3", "ftp://localhost"),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "token"),
         ];
-        let problems = check(&["--store=s3://bucket"], &variables).expect_err("three are bad");
-        assert_eq!(problems.len(), 3, "{problems:#?}");
-        assert!(problems.iter().any(|line| line.contains("AWS_SECRET_ACCESS_KEY")));
+        let problems = check(&["--store=s3://bucket"], &variables).expect_err("four are bad");
+        assert_eq!(problems.len(), 4, "{problems:#?}");
+        assert!(problems.iter().any(|line| line.contains("AWS_SECRET_ACCESS_KEY is not")));
+        assert!(problems.iter().any(|line| line.contains("AWS_ROLE_ARN is not")));
         assert!(problems.iter().any(|line| line.contains("AWS_ENDPOINT_URL is `localhost:9000`")));
         assert!(problems.iter().any(|line| line.contains("AWS_ENDPOINT_URL_S3 is `ftp://localhost`")));
         assert!(check(&["--store=memory:"], &variables).is_ok());
-        let empty = [("AWS_ACCESS_KEY_ID", ""), ("AWS_ENDPOINT_URL", "")];
+        let empty = [("AWS_ACCESS_KEY_ID", ""), ("AWS_ENDPOINT_URL", ""), ("AWS_ROLE_ARN", "role")];
         assert!(check(&["--store=s3://bucket"], &empty).is_ok());
     }
 

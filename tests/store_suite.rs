@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use leat::storage::opening::{self, Trust};
 use leat::store::{
     ETag, Error, Fetched, ListQuery, LocalStore, Metered, Object, S3Options, Store, memory, open, probe,
 };
@@ -120,6 +121,7 @@ behaviours!(
     exactly_one_concurrent_replace_wins,
     exactly_one_concurrent_create_wins,
     the_probe_passes,
+    a_recorded_probe_is_replaced_by_one_read,
 );
 
 fn bytes(text: &str) -> Bytes {
@@ -469,6 +471,22 @@ async fn the_probe_passes(backend: &Backend) {
     assert!(probed.store_ms.abs_diff(Clock::system().local_ms()) < 5_000);
     assert!(list(&**backend, "meta/", None, 10).await.is_empty());
     eprintln!("the probe took {:?} and {:?}", begun.elapsed(), metered.counts());
+}
+
+async fn a_recorded_probe_is_replaced_by_one_read(backend: &Backend) {
+    let store = Metered::new(Arc::clone(&backend.store));
+    let first = opening::open(&store, "here", Trust::Record, &Clock::system()).await.unwrap();
+    assert_eq!((first.trust, first.is_news), (Trust::Probe, true));
+    // Long enough for the record's own time to be none for a clock.
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let (before, begun) = (store.counts(), monotonic());
+    let wrong = Clock::manual(1_000_000);
+    let second = opening::open(&store, "here", Trust::Record, &wrong).await.unwrap();
+    assert_eq!((second.trust, second.is_news, second.record), (Trust::Record, false, first.record));
+    let asked = store.counts() - before;
+    assert_eq!((asked.get, asked.total()), (1, 1));
+    assert!(wrong.now_ms().abs_diff(Clock::system().local_ms()) < 2_000, "the clock was measured");
+    eprintln!("the record was read in {:?}", begun.elapsed());
 }
 
 #[tokio::test]

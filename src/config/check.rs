@@ -111,7 +111,9 @@ impl<'a> Checker<'a> {
             (None | Some("token"), Some(token)) => return token,
             (Some("none"), None) => return AuthConfig::Open,
             (Some("none"), Some(_)) => {
-                self.problem("--auth (LEAT_AUTH) is `none`, but a root token is given: leave out one of them")
+                self.problem(
+                    "--auth (LEAT_AUTH) is `none`, but a root token is given: leave out one of them",
+                );
             }
             (Some("token"), None) => self.problem(format!("--auth (LEAT_AUTH) is `token`, {NO_TOKEN}")),
             (None, None) => match open {
@@ -255,17 +257,22 @@ impl<'a> Checker<'a> {
 
     /// Names what the AWS SDK would pass over in silence. It matters, and may be wrong, for S3 only.
     fn aws(&mut self, url: &StoreUrl) {
-        const KEY: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
         if url.bucket().is_none() {
             return;
         }
         let lookup = self.lookup;
         // An empty variable is an unset one, as for the SDK.
         let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let [id, secret] = KEY.map(get);
-        if id.is_some() != secret.is_some() {
-            let [id, secret] = KEY;
-            self.problem(format!("{id} and {secret} go together: set both or none"));
+        let together = [
+            ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+            ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+            // A role alone belongs to a profile.
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
+        ];
+        for (name, other) in together {
+            if get(name).is_some() && get(other).is_none() {
+                self.problem(format!("{name} is set, but {other} is not: set both or none"));
+            }
         }
         for name in ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"] {
             let Some(endpoint) = get(name) else { continue };

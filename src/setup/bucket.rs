@@ -2,8 +2,10 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
 
 use aws_sdk_s3::Client;
+use aws_sdk_s3::client::Waiters as _;
 use aws_sdk_s3::config::Region;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::types::{
@@ -13,11 +15,14 @@ use aws_sdk_s3::types::{
 
 use super::plan::{Call, Encryption, Merge, Place, State};
 use super::report::{Outcome, Report};
-use crate::store::{S3Options, sdk_config};
+use crate::store::{S3Options, explain_no_credentials, sdk_config};
 use crate::types::error::describe;
 
 /// The region whose name S3 does not take when a bucket is created.
 const UNNAMED_REGION: &str = "us-east-1";
+
+/// Until a new bucket is to be seen.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a call had no use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,20 +106,14 @@ impl Bucket {
                 return Ok(None);
             }
         }
-        let constraint = (region != UNNAMED_REGION).then(|| {
-            let region = BucketLocationConstraint::from(region.as_str());
-            CreateBucketConfiguration::builder().location_constraint(region).build()
-        });
-        let created = self
-            .client
-            .create_bucket()
-            .bucket(bucket)
-            .set_create_bucket_configuration(constraint)
-            .send()
-            .await;
-        match created.map_err(|error| self.fault(Call::CreateBucket, &error)) {
-            Ok(_) => {
+        match self.create().await {
+            Ok(()) => {
                 report.step("bucket", Outcome::Done, &format!("created `{bucket}` in {region}"))?;
+                Ok(Some(true))
+            }
+            // Somebody else created it meanwhile.
+            Err(_) if self.look(bucket).await.is_ok() => {
+                report.step("bucket", Outcome::Fine, &format!("`{bucket}` exists"))?;
                 Ok(Some(true))
             }
             Err(fault) => {
@@ -126,6 +125,25 @@ impl Bucket {
                 Ok(None)
             }
         }
+    }
+
+    async fn create(&self) -> Answer<()> {
+        let Place { bucket, region, .. } = &self.place;
+        let constraint = (region != UNNAMED_REGION).then(|| {
+            let region = BucketLocationConstraint::from(region.as_str());
+            CreateBucketConfiguration::builder().location_constraint(region).build()
+        });
+        let answer = self
+            .client
+            .create_bucket()
+            .bucket(bucket)
+            .set_create_bucket_configuration(constraint)
+            .send()
+            .await;
+        answer.map_err(|error| self.fault(Call::CreateBucket, &error))?;
+        // The next calls may meet a part of AWS that has not heard of it yet.
+        let seen = self.client.wait_until_bucket_exists().bucket(bucket).wait(CREATION_TIMEOUT).await;
+        seen.map(|_| ()).map_err(|error| Fault::Failed(format!("created, but {}", describe(&error))))
     }
 
     async fn look(&self, bucket: &str) -> Answer<()> {
@@ -304,10 +322,10 @@ impl Bucket {
                 self.place.bucket
             )),
             (_, 404) => Fault::Absent,
-            _ => match error.message() {
-                Some(said) => Fault::Failed(format!("{code}: {said}")),
-                None => Fault::Failed(describe(error)),
-            },
+            _ => Fault::Failed(match error.message() {
+                Some(said) => format!("{code}: {said}"),
+                None => explain_no_credentials(error).unwrap_or_else(|| describe(error)),
+            }),
         }
     }
 }

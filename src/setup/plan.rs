@@ -193,12 +193,14 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::KeepsVersions { root } => write!(
-                f,
-                "the bucket keeps old versions for ever, and every append would leave one: suspend versioning, or add \
-                 a lifecycle rule for the prefix `{root}` with NoncurrentVersionExpiration, NoncurrentDays 1 and no \
-                 NewerNoncurrentVersions"
-            ),
+            Self::KeepsVersions { root } => {
+                f.write_str(
+                    "the bucket keeps old versions for ever, and every append would leave one: suspend versioning, or \
+                     add a lifecycle rule with NoncurrentVersionExpiration, NoncurrentDays 1 and no \
+                     NewerNoncurrentVersions, for ",
+                )?;
+                if root.is_empty() { f.write_str("the whole bucket") } else { write!(f, "the prefix `{root}`") }
+            }
             Self::ObjectLock => f.write_str(
                 "Object Lock is enabled, so that nothing can be deleted for good; it cannot be turned off: use another \
                  bucket",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::imds::region::ImdsRegionProvider;
-use aws_config::meta::region::{ProvideRegion, future};
+use aws_config::meta::region::ProvideRegion as _;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::timeout::TimeoutConfig;
@@ -31,16 +31,32 @@ pub async fn sdk_config() -> SdkConfig {
 }
 
 async fn load() -> SdkConfig {
-    let named = loader().region(NamedRegion).load().await;
-    if named.region().is_some() {
-        return named;
-    }
-    // Asked only if nothing else tells: where there is no metadata service, that takes seconds.
-    let region = match s3_endpoint(&named) {
-        Some(_) => None,
-        None => instance_region().await,
+    let region = match named_region().await {
+        Some(region) => region,
+        None => unnamed_region().await.unwrap_or_else(|| Region::from_static(DEFAULT_REGION)),
     };
-    loader().region(region.unwrap_or_else(|| Region::from_static(DEFAULT_REGION))).load().await
+    loader().region(region).load().await
+}
+
+/// The region that a variable or a profile names; an empty one names none.
+async fn named_region() -> Option<Region> {
+    let is_named = |region: &Region| !region.as_ref().is_empty();
+    match EnvironmentVariableRegionProvider::new().region().await.filter(is_named) {
+        Some(region) => Some(region),
+        None => ProfileFileRegionProvider::new().region().await.filter(is_named),
+    }
+}
+
+/// The region of the instance. Asked only if nothing else tells where S3 is: where there is no metadata service,
+/// that takes seconds.
+async fn unnamed_region() -> Option<Region> {
+    // Credentials would make the SDK ask for the region by itself.
+    let config = loader().region(None::<Region>).no_credentials().load().await;
+    if s3_endpoint(&config).is_some() {
+        return None;
+    }
+    let config = ProviderConfig::default().with_http_client(http_client());
+    ImdsRegionProvider::builder().configure(&config).build().region().await
 }
 
 /// On the one TLS stack of this process.
@@ -58,11 +74,6 @@ fn http_client() -> SharedHttpClient {
         .build_https()
 }
 
-async fn instance_region() -> Option<Region> {
-    let config = ProviderConfig::default().with_http_client(http_client());
-    ImdsRegionProvider::builder().configure(&config).build().region().await
-}
-
 /// The endpoint for S3, if one is named: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, or what a profile says.
 pub(super) fn s3_endpoint(config: &SdkConfig) -> Option<String> {
     let key = ServiceConfigKey::builder().service_id("s3").env("AWS_ENDPOINT_URL").profile("endpoint_url");
@@ -71,21 +82,4 @@ pub(super) fn s3_endpoint(config: &SdkConfig) -> Option<String> {
     // An empty variable is an unset one.
     let of_service = of_service.filter(|endpoint| !endpoint.is_empty());
     of_service.or_else(|| config.endpoint_url().map(str::to_owned))
-}
-
-/// The region that a variable or a profile names; an empty one names none.
-#[derive(Debug)]
-struct NamedRegion;
-
-impl ProvideRegion for NamedRegion {
-    fn region(&self) -> future::ProvideRegion<'_> {
-        future::ProvideRegion::new(async {
-            let is_named = |region: &Region| !region.as_ref().is_empty();
-            let variable = EnvironmentVariableRegionProvider::new().region().await.filter(is_named);
-            match variable {
-                Some(region) => Some(region),
-                None => ProfileFileRegionProvider::new().region().await.filter(is_named),
-            }
-        })
-    }
 }

@@ -1,5 +1,6 @@
 //! Credentials for `object_store` from the AWS SDK: kept until shortly before they expire, renewed by one at a time.
 
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,14 +20,45 @@ const RENEWAL_PAUSE_MS: u64 = 30 * 1_000;
 /// How long a request waits for the renewal of credentials that still hold.
 const RENEWAL_PATIENCE: Duration = Duration::from_secs(2);
 
-/// There is nothing to sign a request with.
+/// There is nothing to sign a request with, so none was sent.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "no AWS credentials ({why}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, or \
-     run where a role is given"
-)]
+#[error("no AWS credentials: {why}")]
 pub(super) struct NoCredentials {
     why: String,
+}
+
+impl NoCredentials {
+    fn new(error: &CredentialsError) -> Self {
+        let details = describe(error);
+        tracing::debug!(details, "no AWS credentials");
+        let why = match error {
+            CredentialsError::CredentialsNotLoaded(_) => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile in AWS_PROFILE, or run where a role \
+                 is given"
+                    .to_owned()
+            }
+            _ if details.contains("enabled: sso") => {
+                "the profile signs in by IAM Identity Center (SSO), which Leat leaves to the AWS command line: use a \
+                 profile with `credential_process = aws configure export-credentials --format process --profile NAME`"
+                    .to_owned()
+            }
+            _ => details,
+        };
+        Self { why }
+    }
+}
+
+/// What is to be said if a failed call of the SDK had no credentials.
+#[must_use]
+pub fn explain_no_credentials(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref::<CredentialsError>() {
+            return Some(NoCredentials::new(found).to_string());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 /// What was last given, and until when it may be used.
@@ -128,18 +160,10 @@ impl CredentialProvider for CredentialCache {
         if let State::Fresh(credential) | State::Ageing(credential) = self.state() {
             return Ok(credential);
         }
-        self.renew().await.map_err(into_store_error)
-    }
-}
-
-/// Of the two kinds that `verdict.rs` tells apart: there are none, or there may be some the next time.
-fn into_store_error(error: CredentialsError) -> object_store::Error {
-    let source = Box::new(NoCredentials { why: describe(&error) });
-    match error {
-        CredentialsError::CredentialsNotLoaded(_) | CredentialsError::InvalidConfiguration(_) => {
+        self.renew().await.map_err(|error| {
+            let source = Box::new(NoCredentials::new(&error));
             object_store::Error::Unauthenticated { path: String::new(), source }
-        }
-        _ => object_store::Error::Generic { store: "S3", source },
+        })
     }
 }
 
@@ -237,7 +261,7 @@ mod tests {
         assert_eq!(given.load(Ordering::SeqCst), 2, "it is not asked again at once");
         clock.advance_ms(4 * MINUTE_MS);
         let error = cache.get_credential().await.unwrap_err();
-        assert!(matches!(error, object_store::Error::Generic { .. }), "{error}");
+        assert!(matches!(error, object_store::Error::Unauthenticated { .. }), "{error}");
         assert!(error.to_string().contains("the service is down"), "{error}");
     }
 

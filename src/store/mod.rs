@@ -24,6 +24,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 pub use aws::sdk_config;
+pub use credentials::explain_no_credentials;
 pub use local::{LocalError, LocalStore};
 pub use memory::memory;
 pub use metered::{Counts, Metered};

@@ -232,7 +232,7 @@ fn small_documents_of_format_1_are_read() {
     let store = StoreRecord::new(life(LIFE), 1_800_000_000_000, None);
     let place = "http://127.0.0.1:9000".to_owned();
     let probe = ProbeRecord { version: 1, place, passed_at_ms: 1_800_000_000_001 };
-    let probed = StoreRecord { probe: Some(probe), ..store.clone() };
+    let probed = StoreRecord { probe: Some(probe), ..store };
     for (file, wanted) in [("store-1.bin", store), ("store-1-probed.bin", probed)] {
         let read = StoreRecord::decode(&frozen(file, &wanted.encode())).expect("readable");
         assert_eq!(read.min_writer, 1);
