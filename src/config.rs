@@ -12,12 +12,13 @@ use clap::Parser as _;
 mod args;
 mod check;
 
-use self::args::{CommandLine, LambdaArgs, RoleArgs, ServeArgs, SetupArgs, SweepArgs};
+use self::args::{CommandLine, InspectArgs, LambdaArgs, RoleArgs, ServeArgs, SetupArgs, SweepArgs};
 use self::check::Checker;
 use crate::secret::AuthConfig;
 use crate::store::StoreUrl;
 use crate::telemetry::LogFormat;
 use crate::types::config::StorageClass;
+use crate::types::name::{BasinName, StreamName};
 
 /// Everything a process is told, checked.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub enum Role {
     Setup(SetupConfig),
     /// `leat sweep`.
     Sweep(SweepConfig),
+    /// `leat inspect`.
+    Inspect(InspectConfig),
     /// No subcommand inside a Lambda environment whose `LEAT_ROLE` is `sweep`: a sweep for every event.
     SweepFunction(SweepConfig),
 }
@@ -94,6 +97,19 @@ pub struct SweepConfig {
     pub dry_run: bool,
     /// `LEAT_SWEEP_VISITS_MAX`; default 10,000.
     pub visits_max: usize,
+    /// `LEAT_FORMAT`; default `text`.
+    pub format: ReportFormat,
+}
+
+/// A look into a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InspectConfig {
+    /// Which basin; default the store.
+    pub basin: Option<BasinName>,
+    /// Which stream of it; default the basin.
+    pub stream: Option<StreamName>,
+    /// `--verify`: read everything, and tell what is wrong.
+    pub verify: bool,
     /// `LEAT_FORMAT`; default `text`.
     pub format: ReportFormat,
 }
@@ -212,6 +228,7 @@ impl Config {
             Some(RoleArgs::Lambda(args)) => lambda(&mut checker, args),
             Some(RoleArgs::Setup(args)) => setup(&mut checker, args),
             Some(RoleArgs::Sweep(args)) => sweep(&mut checker, args, Role::Sweep),
+            Some(RoleArgs::Inspect(args)) => inspect(&mut checker, args),
             // One artifact for every function: the environment tells that this is one, and which.
             None if lookup("AWS_LAMBDA_RUNTIME_API").is_some() => match lookup("LEAT_ROLE").as_deref() {
                 None | Some("lambda") => lambda(&mut checker, unnamed()?),
@@ -264,6 +281,17 @@ fn sweep(checker: &mut Checker<'_>, args: SweepArgs, role: fn(SweepConfig) -> Ro
         format: checker.report_format(&args.format),
     };
     Config { role: role(config), store, log }
+}
+
+fn inspect(checker: &mut Checker<'_>, args: InspectArgs) -> Config {
+    let (store, log) = checker.common(args.common);
+    let config = InspectConfig {
+        basin: checker.basin(args.basin.as_deref()),
+        stream: checker.stream(args.stream.as_deref()),
+        verify: args.verify,
+        format: checker.report_format(&args.format),
+    };
+    Config { role: Role::Inspect(config), store, log }
 }
 
 /// The flags of a role that no command line names.
@@ -367,6 +395,22 @@ mod tests {
         for bad in ["999", "86400001", "often"] {
             assert!(check(&[&format!("--sweep-interval-ms={bad}")], &[]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_look_is_at_the_store_a_basin_or_a_stream() {
+        let look = |args: &[&str]| match check(args, &[]).map(|config| config.role) {
+            Ok(Role::Inspect(config)) => Ok(config),
+            Ok(other) => panic!("{other:?}"),
+            Err(lines) => Err(lines),
+        };
+        assert_eq!(look(&["inspect"]).map(|config| (config.basin, config.verify)), Ok((None, false)));
+        let config = look(&["inspect", "demo-basin", "a/b", "--verify", "--format=json"]).expect("legal");
+        assert_eq!(config.basin, BasinName::try_from("demo-basin").ok());
+        assert_eq!(config.stream, StreamName::try_from("a/b").ok());
+        assert!(config.verify && config.format == ReportFormat::Json);
+        let bad = look(&["inspect", "Demo", ".."]).expect_err("neither is a name");
+        assert_eq!(bad.len(), 2, "{bad:?}");
     }
 
     #[test]

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use leat::api::{self, ApiOptions, Auth};
 use leat::config::{
-    Config, EngineConfig, ReportFormat, Role, ServeConfig, SetupConfig, StoreConfig, SweepConfig, UsageError,
+    Config, EngineConfig, InspectConfig, ReportFormat, Role, ServeConfig, SetupConfig, StoreConfig,
+    SweepConfig, UsageError,
 };
 use leat::engine;
+use leat::inspect::Inspector;
 use leat::secret;
 use leat::serve::{self, Ended, Ending, TlsConfig};
 use leat::service::{Options, Service};
@@ -61,6 +63,7 @@ async fn run(config: Config) -> Result<ExitCode, BoxError> {
         Role::Lambda(_) => Err("the function is not part of this release".into()),
         Role::Setup(setup) => run_setup(setup, &config.store).await,
         Role::Sweep(sweep) => run_sweep(sweep, &config.store).await,
+        Role::Inspect(inspect) => run_inspect(&inspect, &config.store).await,
         Role::SweepFunction(_) => Err("the function is not part of this release".into()),
     }
 }
@@ -122,13 +125,32 @@ async fn run_sweep(config: SweepConfig, store: &StoreConfig) -> Result<ExitCode,
     let clock = Clock::system();
     let (store, _) = open(store, Trust::Record, &clock).await?;
     let service = Service::new(store.clone(), clock.clone(), Options::default());
-    let report = Sweeper::new(store, service, clock, sweep_options(config)).pass().await?;
-    let text = match config.format {
+    let done = Sweeper::new(store, service, clock, sweep_options(config)).pass().await?;
+    report(config.format, &done)?;
+    Ok(if done.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn run_inspect(config: &InspectConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
+    let (basin, stream) = (config.basin.as_ref(), config.stream.as_ref());
+    // A look changes nothing, so the store need not keep its word.
+    let (store, _) = connect(store).await?;
+    let inspector = Inspector::new(store, Clock::system().now_ms());
+    if config.verify {
+        let verified = inspector.verify(basin, stream).await?;
+        report(config.format, &verified)?;
+        return Ok(if verified.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    report(config.format, &inspector.view(basin, stream).await?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a report to stdout.
+fn report<R: std::fmt::Display + serde::Serialize>(format: ReportFormat, report: &R) -> io::Result<()> {
+    let text = match format {
         ReportFormat::Text => report.to_string(),
-        ReportFormat::Json => serde_json::to_string(&report)? + "\n",
+        ReportFormat::Json => serde_json::to_string(report)? + "\n",
     };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    io::stdout().write_all(text.as_bytes())
 }
 
 fn sweep_options(config: SweepConfig) -> sweeper::Options {
@@ -141,12 +163,8 @@ async fn open(
     trust: Trust,
     clock: &Clock,
 ) -> Result<(Arc<dyn Store>, Opened), BoxError> {
-    let options = match config.url.bucket() {
-        Some(_) => S3Options::new(&store::sdk_config().await),
-        None => S3Options::default(),
-    };
-    let store = Arc::new(Metered::new(store::open(&config.url, &options)?));
-    let opened = opening::open(&*store, &config.url.place(&options), trust, clock).await?;
+    let (store, place) = connect(config).await?;
+    let opened = opening::open(&*store, &place, trust, clock).await?;
     tracing::info!(
         store = %config.url,
         store_id = %opened.record.id,
@@ -155,6 +173,16 @@ async fn open(
         "the store keeps its word"
     );
     Ok((store, opened))
+}
+
+/// The way to the store, and the place it leads to; nothing is sent yet.
+async fn connect(config: &StoreConfig) -> Result<(Arc<dyn Store>, String), BoxError> {
+    let options = match config.url.bucket() {
+        Some(_) => S3Options::new(&store::sdk_config().await),
+        None => S3Options::default(),
+    };
+    let store = Arc::new(Metered::new(store::open(&config.url, &options)?));
+    Ok((store, config.url.place(&options)))
 }
 
 /// The service on its store, as the operator set it.

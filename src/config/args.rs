@@ -63,6 +63,8 @@ pub(super) enum RoleArgs {
     Setup(SetupArgs),
     /// Give back the space of what is deleted or past its age, once
     Sweep(SweepArgs),
+    /// Show what lies in the store, and whether it is sound
+    Inspect(InspectArgs),
 }
 
 /// Every value is text here and below, so that all bad ones can be named together.
@@ -200,6 +202,27 @@ pub(super) struct SweepArgs {
     /// Streams visited at most; what is left is due in the next sweep (1 to 1000000)
     #[arg(long, env = "LEAT_SWEEP_VISITS_MAX", value_name = "COUNT", default_value = SWEEP_VISITS_DEFAULT)]
     pub(super) visits_max: String,
+
+    /// Form of the report on stdout: text or json
+    #[arg(long, env = "LEAT_FORMAT", value_name = "FORMAT", default_value = REPORT_FORMAT_DEFAULT)]
+    pub(super) format: String,
+}
+
+#[derive(Debug, Args)]
+#[command(next_line_help = true)]
+pub(super) struct InspectArgs {
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+
+    /// Show this basin instead of the store
+    pub(super) basin: Option<String>,
+
+    /// Show this stream of it
+    pub(super) stream: Option<String>,
+
+    /// Read everything that would be shown, and tell what is not as it should be
+    #[arg(long)]
+    pub(super) verify: bool,
 
     /// Form of the report on stdout: text or json
     #[arg(long, env = "LEAT_FORMAT", value_name = "FORMAT", default_value = REPORT_FORMAT_DEFAULT)]

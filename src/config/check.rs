@@ -12,6 +12,7 @@ use crate::store::{StoreUrl, UrlError};
 use crate::telemetry::{self, LogFormat};
 use crate::types::config::StorageClass;
 use crate::types::limits::LOCATION_BYTES_MAX;
+use crate::types::name::{BasinName, StreamName};
 
 const STORE_FOLDER_DEFAULT: &str = "leat-data";
 
@@ -147,6 +148,14 @@ impl<'a> Checker<'a> {
                 ReportFormat::Text
             }
         }
+    }
+
+    pub(super) fn basin(&mut self, text: Option<&str>) -> Option<BasinName> {
+        BasinName::try_from(text?).map_err(|error| self.problem(format!("BASIN: {error}"))).ok()
+    }
+
+    pub(super) fn stream(&mut self, text: Option<&str>) -> Option<StreamName> {
+        StreamName::try_from(text?).map_err(|error| self.problem(format!("STREAM: {error}"))).ok()
     }
 
     pub(super) fn sweep_interval(&mut self, text: &str) -> Option<Duration> {

@@ -96,7 +96,8 @@ impl Inspector {
 
     async fn view_store(&self) -> Result<StoreView> {
         let object = self.store.get(key::STORE).await?.ok_or(Error::NoStore)?;
-        let record = StoreRecord::decode(&object.bytes).map_err(|e| storage::Error::damaged(key::STORE, e))?;
+        let record =
+            StoreRecord::decode(&object.bytes).map_err(|e| storage::Error::damaged(key::STORE, e))?;
         let mut basins = Vec::new();
         for name in self.basin_names().await? {
             basins.extend(load_basin(&*self.store, &name).await?.map(|found| found.doc));

@@ -1,5 +1,6 @@
 //! What is shown of a store, a basin and a stream (*pure*).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -103,7 +104,7 @@ pub struct LevelView {
     /// Metered bytes under them.
     pub metered_bytes: u64,
     /// Bytes of the chunks, by class; of level 0 only.
-    pub chunk_bytes: Vec<(String, u64)>,
+    pub chunk_bytes: BTreeMap<&'static str, u64>,
 }
 
 impl StoreView {
@@ -181,7 +182,7 @@ fn levels(manifest: &Manifest) -> Vec<LevelView> {
     views.collect()
 }
 
-fn chunk_bytes(refs: &[Ref]) -> Vec<(String, u64)> {
+fn chunk_bytes(refs: &[Ref]) -> BTreeMap<&'static str, u64> {
     let of = |wanted: DataClass| {
         let sizes = refs.iter().filter_map(|r| match r.target {
             Target::Chunk { class, bytes, .. } if class == wanted => Some(bytes),
@@ -189,7 +190,7 @@ fn chunk_bytes(refs: &[Ref]) -> Vec<(String, u64)> {
         });
         sizes.sum::<u64>()
     };
-    let classes = DataClass::ALL.into_iter().map(|class| (class.as_str().to_owned(), of(class)));
+    let classes = DataClass::ALL.into_iter().map(|class| (class.as_str(), of(class)));
     classes.filter(|(_, bytes)| *bytes > 0).collect()
 }
 
@@ -223,12 +224,20 @@ impl fmt::Display for StoreView {
 impl fmt::Display for BasinView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "basin {}, {} since {}", self.basin.name, self.basin.state, self.basin.created_at)?;
-        writeln!(f, "\n{:>12}  {:>12}  {:>14}  {:>10}  stream", "next", "trimmed to", "metered bytes", "idle s")?;
+        writeln!(
+            f,
+            "\n{:>12}  {:>12}  {:>14}  {:>10}  stream",
+            "next", "trimmed to", "metered bytes", "idle s"
+        )?;
         for stream in &self.streams {
             let metered: u64 = stream.levels.iter().map(|level| level.metered_bytes).sum();
             let idle = stream.last_write_age_secs.map_or_else(|| "-".to_owned(), |secs| secs.to_string());
             let name = &stream.name;
-            writeln!(f, "{:>12}  {:>12}  {metered:>14}  {idle:>10}  {name:?}", stream.next_seq_num, stream.trim_point)?;
+            writeln!(
+                f,
+                "{:>12}  {:>12}  {metered:>14}  {idle:>10}  {name:?}",
+                stream.next_seq_num, stream.trim_point
+            )?;
         }
         Ok(())
     }
@@ -257,12 +266,20 @@ impl fmt::Display for StreamView {
             line("copies pending", &format_args!("{from} to {to}"))?;
         }
         line("due", &self.due)?;
-        writeln!(f, "\n{:>5}  {:>5}  {:>12}  {:>12}  {:>14}  chunk bytes", "level", "refs", "first", "records", "metered bytes")?;
+        writeln!(
+            f,
+            "\n{:>5}  {:>5}  {:>12}  {:>12}  {:>14}  chunk bytes",
+            "level", "refs", "first", "records", "metered bytes"
+        )?;
         for level in &self.levels {
             let LevelView { level, refs, first_seq_num, records, metered_bytes, chunk_bytes } = level;
-            let chunks: Vec<_> = chunk_bytes.iter().map(|(class, bytes)| format!("{class} {bytes}")).collect();
+            let chunks: Vec<_> =
+                chunk_bytes.iter().map(|(class, bytes)| format!("{class} {bytes}")).collect();
             let chunks = chunks.join(", ");
-            writeln!(f, "{level:>5}  {refs:>5}  {first_seq_num:>12}  {records:>12}  {metered_bytes:>14}  {chunks}")?;
+            writeln!(
+                f,
+                "{level:>5}  {refs:>5}  {first_seq_num:>12}  {records:>12}  {metered_bytes:>14}  {chunks}"
+            )?;
         }
         Ok(())
     }

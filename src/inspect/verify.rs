@@ -120,17 +120,23 @@ impl Inspector {
         verified: &mut Verified,
     ) {
         verified.streams += 1;
-        let mut walk = Walk { store: &*self.store, chunks: Vec::new(), objects: 0, records: 0, wrong: Vec::new() };
+        let mut walk =
+            Walk { store: &*self.store, chunks: Vec::new(), objects: 0, records: 0, wrong: Vec::new() };
         match self.manifest(life, name).await {
             Ok(Some(manifest)) if manifest.head.is_live() => walk.stream(&manifest).await,
-            Ok(_) => walk.wrong.push("it is listed, but it does not exist: the sweeper will unlist it".to_owned()),
+            Ok(_) => {
+                walk.wrong.push("it is listed, but it does not exist: the sweeper will unlist it".to_owned())
+            }
             Err(error) => walk.wrong.push(describe(&error)),
         }
         verified.objects += walk.objects;
         verified.records += walk.records;
         let stream = Some(identity(life, name).name.to_string());
-        let findings =
-            walk.wrong.into_iter().map(|what| Finding { basin: basin.to_string(), stream: stream.clone(), what });
+        let findings = walk.wrong.into_iter().map(|what| Finding {
+            basin: basin.to_string(),
+            stream: stream.clone(),
+            what,
+        });
         verified.findings.extend(findings);
     }
 }
@@ -167,7 +173,8 @@ impl Walk<'_> {
                     self.records += records;
                     if last_timestamp != r.last_timestamp {
                         let at = r.base_seq;
-                        self.wrong.push(format!("the chunk at {at} does not end with the timestamp of its ref"));
+                        self.wrong
+                            .push(format!("the chunk at {at} does not end with the timestamp of its ref"));
                     }
                 }
                 Err(what) => self.wrong.push(what),
@@ -240,11 +247,7 @@ impl Walk<'_> {
     }
 }
 
-async fn read_page(
-    store: &dyn Store,
-    manifest: &Manifest,
-    r: &Ref,
-) -> std::result::Result<Page, String> {
+async fn read_page(store: &dyn Store, manifest: &Manifest, r: &Ref) -> std::result::Result<Page, String> {
     let key = key::page(&manifest.hash, manifest.head.incarnation, r.id);
     match store.get(&key).await {
         Ok(Some(object)) => {
@@ -256,11 +259,7 @@ async fn read_page(
 }
 
 /// Reads a chunk whole, and every record that a ref means.
-async fn read_chunk(
-    store: &dyn Store,
-    manifest: &Manifest,
-    r: &Ref,
-) -> std::result::Result<Held, String> {
+async fn read_chunk(store: &dyn Store, manifest: &Manifest, r: &Ref) -> std::result::Result<Held, String> {
     let Target::Chunk { class, first, footer_at, bytes } = r.target else {
         return Err(format!("a page where a chunk should be, at {}", r.base_seq));
     };
@@ -283,7 +282,8 @@ async fn read_chunk(
     let wanted = first..first + r.count;
     let (mut records, mut last_timestamp) = (0, r.timestamp_floor);
     for (_, block) in footer.blocks_of(wanted.clone()) {
-        let sealed = part(block.range().start, block.range().end).ok_or_else(|| damaged(&"a block is cut off"))?;
+        let sealed =
+            part(block.range().start, block.range().end).ok_or_else(|| damaged(&"a block is cut off"))?;
         let run = open_block(&sealed).map_err(|e| damaged(&e))?;
         for (place, record) in (block.first..).zip(decode_block(&run, block).map_err(|e| damaged(&e))?) {
             if wanted.contains(&place) {
@@ -295,5 +295,9 @@ async fn read_chunk(
             }
         }
     }
-    if records == r.count { Ok(Held { records, last_timestamp }) } else { Err(damaged(&"fewer records than its ref says")) }
+    if records == r.count {
+        Ok(Held { records, last_timestamp })
+    } else {
+        Err(damaged(&"fewer records than its ref says"))
+    }
 }

@@ -219,7 +219,9 @@ impl DataClass {
         Self::ALL.into_iter().find(|c| *c as u64 == number)
     }
 
-    fn prefix(self) -> &'static str {
+    /// Its name, in keys and in what is shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Days4 => "4d",
             Self::Days32 => "32d",
@@ -249,7 +251,7 @@ pub fn manifest(hash: &StreamHash) -> String {
 /// The key of a chunk.
 #[must_use]
 pub fn chunk(class: DataClass, hash: &StreamHash, incarnation: Incarnation, id: ObjectId) -> String {
-    format!("data/{}/{}/{incarnation}/{id}", class.prefix(), hash.partition())
+    format!("data/{}/{}/{incarnation}/{id}", class.as_str(), hash.partition())
 }
 
 /// The key of an index page.
@@ -295,7 +297,7 @@ pub fn due_not_before(at_ms: u64) -> u64 {
 /// Where the chunks of a life lie, by class.
 #[must_use]
 pub fn chunks(class: DataClass, hash: &StreamHash, incarnation: Incarnation) -> String {
-    format!("data/{}/{}/{incarnation}/", class.prefix(), hash.partition())
+    format!("data/{}/{}/{incarnation}/", class.as_str(), hash.partition())
 }
 
 /// Where the index pages of a life lie.

@@ -24,4 +24,5 @@ mod records;
 mod session;
 mod soak;
 mod streams;
+mod upkeep;
 mod world;

@@ -1,0 +1,139 @@
+//! `leat sweep` and `leat inspect`, beside a server on the same folder.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::server::{Server, ServerOptions};
+use crate::world::{WITHIN, World};
+
+fn leat(folder: &Path, args: &[&str]) -> Output {
+    let store = format!("file://{}", folder.display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leat"));
+    command.args(args).args(["--store", &store, "--log", "warn"]).output().expect("the binary runs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn report(folder: &Path, args: &[&str]) -> Value {
+    let output = leat(folder, args);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output)))
+}
+
+/// The files below a folder of the store.
+fn files(folder: &Path, part: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.join(part)];
+    while let Some(next) = open.pop() {
+        let Ok(entries) = std::fs::read_dir(&next) else { continue };
+        for entry in entries {
+            let path = entry.expect("readable").path();
+            if path.is_dir() { open.push(path) } else { found.push(path) }
+        }
+    }
+    found
+}
+
+async fn filled(server: &Server) -> World {
+    let world = World::on(server, "demo-basin");
+    world.create_basin(json!({})).await;
+    for stream in ["orders/42", "other"] {
+        world.stream(stream).await;
+        for n in 0..60 {
+            let body = format!("{n}{}", "x".repeat(900));
+            world.append_bodies(stream, &[&body]).await;
+        }
+    }
+    world
+}
+
+#[tokio::test]
+async fn a_look_shows_the_store_a_basin_and_a_stream() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = ServerOptions::on_folder(folder.path()).start();
+    let _world = filled(&server).await;
+    let shown = text(&leat(folder.path(), &["inspect"]));
+    assert!(shown.contains("demo-basin") && shown.contains("probed 20"), "{shown}");
+    let shown = text(&leat(folder.path(), &["inspect", "demo-basin"]));
+    assert!(shown.contains("\"orders/42\"") && shown.contains("\"other\""), "{shown}");
+    let shown = text(&leat(folder.path(), &["inspect", "demo-basin", "orders/42"]));
+    assert!(shown.contains("0 to 60") && shown.contains("32d "), "{shown}");
+    let stream = report(folder.path(), &["inspect", "demo-basin", "orders/42", "--format", "json"]);
+    let (level, inline) = (&stream["levels"][0], &stream["inline_records"]);
+    assert_eq!(level["records"].as_u64().unwrap() + inline.as_u64().unwrap(), 60, "{stream}");
+    assert_eq!(level["refs"].as_u64().unwrap() as usize * 2, files(folder.path(), "data").len());
+    for (args, part) in
+        [(&["inspect", "gone-basin"][..], "gone-basin"), (&["inspect", "demo-basin", "nothing"], "nothing")]
+    {
+        let refused = leat(folder.path(), args);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(text(&refused).contains(part), "{}", text(&refused));
+    }
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    assert!(text(&leat(empty.path(), &["inspect"])).contains("nothing of Leat's is here"));
+}
+
+#[tokio::test]
+async fn a_damaged_and_a_lost_chunk_are_found() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = ServerOptions::on_folder(folder.path()).start();
+    let _world = filled(&server).await;
+    let sound = leat(folder.path(), &["inspect", "--verify"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", text(&sound));
+    assert!(text(&sound).contains("2 streams") && text(&sound).contains("120 records: 0 problems"));
+    let chunks = files(folder.path(), "data");
+    let mut bytes = std::fs::read(&chunks[0]).expect("readable");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&chunks[0], bytes).expect("written");
+    std::fs::remove_file(&chunks[1]).expect("removed");
+    let damaged = report(folder.path(), &["inspect", "--verify", "--format", "json"]);
+    let findings: Vec<_> =
+        damaged["findings"].as_array().unwrap().iter().map(|f| f["what"].as_str().unwrap()).collect();
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    assert!(findings.iter().any(|what| what.contains("checksum")), "{findings:?}");
+    assert!(findings.iter().any(|what| what.contains("not there")), "{findings:?}");
+    assert_eq!(leat(folder.path(), &["inspect", "--verify"]).status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_sweep_gives_back_the_space_of_a_deleted_stream() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = ServerOptions::on_folder(folder.path()).flag("--sweep-interval-ms", "0").start();
+    let world = filled(&server).await;
+    let before = files(folder.path(), "data").len();
+    world.delete("/streams/other").send().await.is(202);
+    let told = report(folder.path(), &["sweep", "--dry-run", "--format", "json"]);
+    assert_eq!((told["dry_run"].clone(), told["lives_cleared"].clone()), (json!(true), json!(1)), "{told}");
+    assert_eq!(files(folder.path(), "data").len(), before);
+    let output = leat(folder.path(), &["sweep"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).contains("1 ended lives"), "{}", text(&output));
+    assert_eq!(files(folder.path(), "data").len(), before / 2);
+    assert_eq!(world.tail("orders/42").await, 60);
+    let verified = leat(folder.path(), &["inspect", "--verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+}
+
+#[tokio::test]
+async fn a_server_sweeps_by_itself() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = ServerOptions::on_folder(folder.path()).flag("--sweep-interval-ms", "1000").start();
+    let world = filled(&server).await;
+    for stream in ["other", "orders%2F42"] {
+        world.delete(&format!("/streams/{stream}")).send().await.is(202);
+    }
+    let until = std::time::Instant::now() + WITHIN;
+    loop {
+        let metrics = world.root("GET", "/metrics").send().await.is(200).text();
+        let counts = metrics.contains("leat_sweep_objects_removed_total");
+        if counts && files(folder.path(), "data").is_empty() && server.log().contains("swept") {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "nothing was removed: {}", server.log());
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
