@@ -5,6 +5,7 @@
 mod show;
 mod verify;
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -66,6 +67,16 @@ pub enum View {
     Basin(BasinView),
     /// A stream.
     Stream(Box<StreamView>),
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(store) => store.fmt(f),
+            Self::Basin(basin) => basin.fmt(f),
+            Self::Stream(stream) => stream.fmt(f),
+        }
+    }
 }
 
 /// A store that is looked at.

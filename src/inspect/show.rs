@@ -199,16 +199,6 @@ fn lower(value: impl fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
-impl fmt::Display for super::View {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(store) => store.fmt(f),
-            Self::Basin(basin) => basin.fmt(f),
-            Self::Stream(stream) => stream.fmt(f),
-        }
-    }
-}
-
 impl fmt::Display for StoreView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "store {} since {}", self.id, self.created_at)?;

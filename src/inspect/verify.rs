@@ -125,7 +125,7 @@ impl Inspector {
         match self.manifest(life, name).await {
             Ok(Some(manifest)) if manifest.head.is_live() => walk.stream(&manifest).await,
             Ok(_) => {
-                walk.wrong.push("it is listed, but it does not exist: the sweeper will unlist it".to_owned())
+                walk.wrong.push("it is listed, but it does not exist: the sweeper will unlist it".to_owned());
             }
             Err(error) => walk.wrong.push(describe(&error)),
         }

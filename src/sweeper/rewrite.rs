@@ -198,7 +198,8 @@ impl<'a> Rewriter<'a> {
         let mut all = Vec::with_capacity(refs.len());
         let mut at = 0;
         let mut take_single = settled.to_vec();
-        for run in runs.iter().cloned().chain([rest.len()..rest.len()]) {
+        let end = rest.len()..rest.len();
+        for run in runs.into_iter().chain(std::iter::once(end)) {
             take_single.extend_from_slice(rest.get(at..run.start).unwrap_or_default());
             for r in take_single.drain(..) {
                 let new = self.copy(r).await?;

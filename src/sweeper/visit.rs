@@ -224,7 +224,7 @@ impl Sweeper {
         };
         let mut committed = None;
         if !done.edits.is_empty() {
-            match self.commit_edits(due, found.clone(), &done, progress, began_ms).await? {
+            match self.commit_edits(due, found.clone(), (&done, progress), began_ms).await? {
                 Some(version) => committed = Some(version),
                 None => return Ok(false),
             }
@@ -262,8 +262,7 @@ impl Sweeper {
         &self,
         due: &Due,
         mut found: Versioned<Manifest>,
-        done: &Done,
-        progress: Progress,
+        (done, progress): (&Done, Progress),
         began_ms: u64,
     ) -> Result<Option<Versioned<Manifest>>> {
         let judged = (found.doc.collection_epoch, found.doc.config);
