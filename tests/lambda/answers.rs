@@ -54,8 +54,8 @@ async fn events_are_collected_up_to_what_an_answer_holds() {
             assert_eq!(events.headers()["content-type"], "text/event-stream");
             let text = events.text();
             assert!(text.contains("event: error") && text.contains("server_draining"), "{via:?}");
-            let ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
-            let last = ids.last().expect("some records").split(',').next().unwrap();
+            let mut ids = text.lines().filter_map(|line| line.strip_prefix("id: "));
+            let last = ids.next_back().expect("some records").split(',').next().unwrap();
             next = last.parse::<u64>().unwrap() + 1;
             answers += 1;
         }
@@ -82,7 +82,7 @@ async fn a_record_that_fits_into_no_answer_is_refused_by_its_length() {
         let smaller = world.call(via, read("one", "seq_num=0&count=1").header("s2-format", "base64")).await;
         match via {
             Via::Balancer => smaller.refused(422, "invalid", "1048576"),
-            _ => assert_eq!(smaller.is(200).bodies(), [packed.clone()]),
+            _ => assert_eq!(smaller.is(200).bodies(), std::slice::from_ref(&packed)),
         }
     }
     let streamed = World::with_basin(&[]).await;

@@ -14,6 +14,9 @@ use crate::support::relay::Relay;
 use crate::support::server::ServerOptions;
 use crate::world::{BASIN, Environment, append, call, create_basin, follow, read, records, reply, send};
 
+/// A timeout that some calls do not keep to by themselves.
+const SHORT: Duration = Duration::from_secs(3);
+
 /// A function on MiniStack, with what lies between.
 struct World {
     runtime: Runtime,
@@ -49,6 +52,8 @@ async fn nothing_is_asked_of_the_store_after_an_answer() {
     for responses in ["stream", "buffer"] {
         let world = World::new(&format!("quiet-{responses}"), &[("LEAT_RESPONSES", responses)]).await;
         // Tails that are rolled ahead, chunks, polls of the tail, the end of a basin.
+        // A chunk takes longer than the commit that it is uploaded beside.
+        world.proxy.delay("/data/", Duration::from_millis(300));
         let filler = "x".repeat(9_000);
         let mut calls: Vec<Call> = (0..8).map(|_| append("s", &filler)).collect();
         calls.push(append("s", &"y".repeat(200_000)));
@@ -63,10 +68,14 @@ async fn nothing_is_asked_of_the_store_after_an_answer() {
         for call in calls {
             let reply = world.call(Via::Url, &call).await;
             let answered = world.proxy.log().len();
-            assert!(reply.head.status < 300, "{call:?}: {}", reply.text());
+            let what = format!("{} {}", call.method, call.path);
+            assert!(reply.head.status < 300, "{what}: {}", reply.text());
+            // A look at the tail that was given up is gone once the proxy has noticed.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(world.proxy.open(), 0, "{what}: {:?}", world.proxy.log().last());
             tokio::time::sleep(Duration::from_millis(300)).await;
             let log = world.proxy.log();
-            assert_eq!(log.len(), answered, "{call:?}: {:?}", &log[answered..]);
+            assert_eq!(log.len(), answered, "{what}: {:?}", &log[answered..]);
         }
         let gone = world.call(Via::Url, &Call::new("GET", &format!("/v1/basins/{BASIN}"))).await;
         gone.refused(404, "basin_not_found", BASIN);
@@ -76,10 +85,35 @@ async fn nothing_is_asked_of_the_store_after_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_that_takes_too_long_goes_on_with_the_next_delete() {
+    let world = World::new("deletion", &[]).await;
+    for n in 0..48 {
+        world.call(Via::Url, &append(&format!("s-{n}"), "x")).await.is(200);
+    }
+    world.proxy.delay("", Duration::from_millis(150));
+    let delete = Call::new("DELETE", &format!("/v1/basins/{BASIN}"));
+    let mut deletes = 0;
+    loop {
+        let asked = Instant::now();
+        let answer = reply(world.runtime.invoke(&delete.event(Via::Url), SHORT), Via::Url).await;
+        let answered = world.proxy.log().len();
+        assert!(asked.elapsed() < SHORT, "{:?}", asked.elapsed());
+        if answer.head.status == 404 {
+            break;
+        }
+        answer.is(202);
+        deletes += 1;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert_eq!(world.proxy.log().len(), answered, "nothing goes on by itself");
+    }
+    assert!((2..20).contains(&deletes), "{deletes}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_environment_that_takes_several_requests_commits_them_together() {
     let world = World::new("group", &[("AWS_LAMBDA_MAX_CONCURRENCY", "16")]).await;
     world.call(Via::Url, &append("s", "first")).await.is(200);
-    world.proxy.delay(Duration::from_millis(100));
+    world.proxy.delay("", Duration::from_millis(100));
     let before = world.proxy.commits();
     let appends = (0..32).map(|n| {
         let runtime = world.runtime.clone();
@@ -141,7 +175,7 @@ async fn a_frozen_environment_loses_and_doubles_nothing() {
     }
     assert_eq!(world.call(Via::Url, &read("s", "seq_num=0")).await.is(200).bodies(), expected);
     // The same while a request is on its way: sent, and its answer lost.
-    world.proxy.delay(Duration::from_millis(500));
+    world.proxy.delay("", Duration::from_millis(500));
     let on_its_way = world.runtime.invoke(&append("s", "on its way").event(Via::Url), crate::world::TIMEOUT);
     tokio::time::sleep(Duration::from_millis(250)).await;
     world.environment.signal("STOP");
@@ -149,7 +183,7 @@ async fn a_frozen_environment_loses_and_doubles_nothing() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     world.environment.signal("CONT");
     let status = reply(on_its_way, Via::Url).await.head.status;
-    world.proxy.delay(Duration::ZERO);
+    world.proxy.delay("", Duration::ZERO);
     let bodies = world.call(Via::Url, &read("s", "seq_num=0")).await.is(200).bodies();
     let landed = bodies.iter().filter(|body| *body == "on its way").count();
     assert!(if status == 200 { landed == 1 } else { status >= 500 && landed <= 1 }, "{status}: {bodies:?}");
@@ -164,7 +198,7 @@ async fn a_server_and_a_function_see_each_others_appends_at_once() {
     leat::serve::install_crypto();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = format!("{}/v1{}", server.url, records("s"));
-    for n in 0..10 {
+    for n in 0..10_usize {
         let ack = world.call(Via::Url, &append("s", "function")).await.is(200).json();
         assert_eq!(ack["start"]["seq_num"], 2 * n);
         let body = json!({ "match_seq_num": 2 * n + 1, "records": [{ "body": "server" }] });
@@ -175,6 +209,6 @@ async fn a_server_and_a_function_see_each_others_appends_at_once() {
         assert_eq!(tail["tail"]["seq_num"], 2 * n + 2, "the function has seen the server's append");
         let got = client.get(format!("{url}?seq_num=0")).header("s2-basin", BASIN).send().await.unwrap();
         let got: serde_json::Value = got.json().await.unwrap();
-        assert_eq!(got["records"].as_array().unwrap().len(), 2 * n as usize + 2);
+        assert_eq!(got["records"].as_array().unwrap().len(), 2 * n + 2);
     }
 }

@@ -70,18 +70,30 @@ async fn fronts_that_take_only_whole_answers_get_what_is_there_and_a_way_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_of_frames_is_read_where_answers_are_streamed() {
+async fn a_session_of_frames_is_read_streamed_or_whole() {
     use prost::Message;
     let world = World::with_basin(&[]).await;
     world.call(Via::Url, append("framed", "zero")).await.is(200);
-    let session = read("framed", "seq_num=0&count=1").header("content-type", "s2s/proto");
-    let got = world.call(Via::Url, session).await.is(200);
-    assert_eq!(got.headers()["content-type"], "s2s/proto");
-    let length = usize::from(got.body[1]) * 256 + usize::from(got.body[2]);
-    assert_eq!((got.body[0], got.body[3]), (0, 0));
-    let batch = s2_api::v1::stream::proto::ReadBatch::decode(&got.body[4..3 + length]).unwrap();
-    assert_eq!(batch.records[0].body, "zero".as_bytes());
-    assert_eq!(got.body.len(), 3 + length, "one frame, and a clean end");
+    for via in FRONTS {
+        for (query, is_finite) in [("seq_num=0&count=1", true), ("seq_num=0", false)] {
+            if !is_finite && matches!(via, Via::Url | Via::Rest) {
+                continue;
+            }
+            let session = read("framed", query).header("content-type", "s2s/proto");
+            let got = world.call(via, session).await.is(200);
+            assert_eq!(got.headers()["content-type"], "s2s/proto");
+            let length = usize::from(got.body[1]) * 256 + usize::from(got.body[2]);
+            assert_eq!((got.body[0], got.body[3]), (0, 0));
+            let batch = s2_api::v1::stream::proto::ReadBatch::decode(&got.body[4..3 + length]).unwrap();
+            assert_eq!(batch.records[0].body, "zero".as_bytes());
+            let rest = &got.body[3 + length..];
+            match is_finite {
+                true => assert!(rest.is_empty(), "one frame, and a clean end"),
+                // After a sign of life a terminal frame: whoever wants more comes again.
+                false => assert!(String::from_utf8_lossy(rest).contains("server_draining"), "{rest:?}"),
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! A way to the bucket that counts requests, and can be slow or stand still.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ struct Shared {
     backend: String,
     client: reqwest::Client,
     log: Mutex<Vec<(Method, String)>>,
-    delay: Mutex<Duration>,
+    delay: Mutex<(&'static str, Duration)>,
+    open: AtomicUsize,
     held: watch::Sender<bool>,
 }
 
@@ -37,6 +39,7 @@ impl Proxy {
             client: reqwest::Client::builder().no_proxy().build().unwrap(),
             log: Mutex::default(),
             delay: Mutex::default(),
+            open: AtomicUsize::new(0),
             held: watch::Sender::new(false),
         });
         let app = Router::new().fallback(pass).with_state(shared.clone());
@@ -46,9 +49,14 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// Every request takes this much longer.
-    pub fn delay(&self, by: Duration) {
-        *self.shared.delay.lock().unwrap_or_else(PoisonError::into_inner) = by;
+    /// Every request takes this much longer whose target holds this part.
+    pub fn delay(&self, part: &'static str, by: Duration) {
+        *self.shared.delay.lock().unwrap_or_else(PoisonError::into_inner) = (part, by);
+    }
+
+    /// Requests that are on their way.
+    pub fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
     }
 
     /// No request goes on until it is let go.
@@ -70,13 +78,30 @@ impl Proxy {
     }
 }
 
+/// Counts a request for as long as it is on its way, whoever ends it.
+struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    fn of(open: &'a AtomicUsize) -> Self {
+        open.fetch_add(1, Ordering::SeqCst);
+        Self(open)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let log = (parts.method.clone(), target.clone());
     shared.log.lock().unwrap_or_else(PoisonError::into_inner).push(log);
-    let delay = *shared.delay.lock().unwrap_or_else(PoisonError::into_inner);
-    tokio::time::sleep(delay).await;
+    let _open = Open::of(&shared.open);
+    let (part, delay) = *shared.delay.lock().unwrap_or_else(PoisonError::into_inner);
+    tokio::time::sleep(if target.contains(part) { delay } else { Duration::ZERO }).await;
     drop(shared.held.subscribe().wait_for(|held| !held).await);
     let Ok(body) = body.collect().await else { return StatusCode::BAD_REQUEST.into_response() };
     let url = format!("{}{target}", shared.backend);

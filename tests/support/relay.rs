@@ -35,10 +35,8 @@ impl Relay {
             for client in listener.incoming().flatten() {
                 let to = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // Without a server the connection is closed at once, and the client tries again.
-                if let Ok(server) = TcpStream::connect(to) {
-                    if let Ok(joined) = join(client, server) {
-                        noted.lock().unwrap_or_else(PoisonError::into_inner).push(joined);
-                    }
+                if let Ok(joined) = TcpStream::connect(to).and_then(|server| join(client, server)) {
+                    noted.lock().unwrap_or_else(PoisonError::into_inner).push(joined);
                 }
             }
         });
