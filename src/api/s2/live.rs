@@ -2,7 +2,7 @@
 //!
 //! The body never just stops before the read is finished: a client takes its end (for events, `[DONE]`) for a
 //! finished read. Anything else is an `error` event or a terminal frame, after which it comes back and resumes.
-//! Behind a front that takes an answer only whole, it ends so at its first pause after records.
+//! Behind a front that takes an answer only whole, it ends so at its first pause at the tail, once it has records.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use crate::service::records::{ReadEvent, ReadSession};
 use crate::types::record::{ReadBatch, StreamPosition};
 use crate::types::time::Clock;
 
-/// A pause after records that ends an answer which goes out whole.
+/// A pause at the tail that ends an answer which goes out whole and has records.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Events = Pin<Box<dyn Stream<Item = service::Result<ReadEvent>> + Send>>;
@@ -134,11 +134,13 @@ struct Room {
     bytes: usize,
     /// Whether there is anything in it that is worth an answer.
     has_records: bool,
+    /// Whether no more records were known when the last event was made.
+    is_at_tail: bool,
 }
 
 impl Room {
     fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, bytes: 0, has_records: false }
+        Self { bytes_max, bytes: 0, has_records: false, is_at_tail: false }
     }
 }
 
@@ -178,24 +180,32 @@ impl Frames {
     }
 
     async fn next_frame(&mut self) -> Option<Bytes> {
-        let has_records = self.room.is_some_and(|room| room.has_records);
+        let may_pause = self.room.is_some_and(|room| room.has_records && room.is_at_tail);
         // Ends first: a reader that is far behind always has a next event.
         let next = tokio::select! {
             biased;
             () = drained(&mut self.draining) => return Some(self.fail(&Error::draining())),
             () = ended(self.terms) => return Some(self.fail(&Error::ending())),
             next = self.events.next() => next,
-            () = tokio::time::sleep(PAUSE), if has_records => return Some(self.fail(&Error::ending())),
+            () = tokio::time::sleep(PAUSE), if may_pause => return Some(self.fail(&Error::ending())),
         };
-        let (frame, is_batch) = match next {
-            Some(Ok(ReadEvent::Batch(batch))) => (self.writer.batch(batch), true),
-            Some(Ok(ReadEvent::Heartbeat(tail))) => (self.writer.heartbeat(self.clock.now_ms(), tail), false),
+        let (frame, is_batch, is_at_tail) = match next {
+            Some(Ok(ReadEvent::Batch(batch))) => {
+                let is_at_tail = batch.tail.is_some();
+                (self.writer.batch(batch), true, is_at_tail)
+            }
+            Some(Ok(ReadEvent::Heartbeat(tail))) => {
+                (self.writer.heartbeat(self.clock.now_ms(), tail), false, true)
+            }
             Some(Err(error)) => return Some(self.fail(&error.into())),
             None => {
                 self.phase = Phase::Ended;
                 return self.writer.done();
             }
         };
+        if let Some(room) = &mut self.room {
+            room.is_at_tail = is_at_tail;
+        }
         Some(self.fit(frame, is_batch))
     }
 
@@ -312,18 +322,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_whole_answer_ends_at_the_first_pause_after_records() {
+    async fn a_whole_answer_ends_at_its_first_pause_at_the_tail() {
         let tail = StreamPosition { seq_num: 2, timestamp: 1 };
-        let later = stream::once(async {
-            tokio::time::sleep(Duration::from_secs(9)).await;
-            batch(0)
+        let late = |event| {
+            stream::once(async move {
+                tokio::time::sleep(Duration::from_secs(9)).await;
+                event
+            })
+        };
+        let last = batch(1).map(|event| match event {
+            ReadEvent::Batch(batch) => ReadEvent::Batch(ReadBatch { tail: Some(tail), ..batch }),
+            other => other,
         });
-        let events = stream::iter([Ok(ReadEvent::Heartbeat(tail))]).chain(later).chain(stream::pending());
-        let (_sender, mut frames) = running(events.boxed());
+        // A sign of life is nothing to answer with, and a store that is slow is not the tail.
+        let events = stream::iter([Ok(ReadEvent::Heartbeat(tail))]).chain(late(batch(0))).chain(late(last));
+        let (_sender, mut frames) = running(events.chain(stream::pending()).boxed());
         frames.room = Some(Room::new(1_000));
         let text = text(frames).await;
         let order: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
-        assert_eq!(order, ["ping", "batch", "error"]);
+        assert_eq!(order, ["ping", "batch", "batch", "error"]);
         assert!(text.contains("server_draining"), "{text}");
     }
 
