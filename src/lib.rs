@@ -8,6 +8,7 @@ pub mod api;
 pub mod config;
 pub mod engine;
 pub mod inspect;
+pub mod lambda;
 pub mod secret;
 pub mod serve;
 pub mod service;

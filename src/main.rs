@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use leat::api::{self, ApiOptions, Auth};
 use leat::config::{
-    Config, EngineConfig, InspectConfig, ReportFormat, Role, ServeConfig, SetupConfig, StoreConfig,
-    SweepConfig, UsageError,
+    Config, EngineConfig, InspectConfig, LambdaConfig, ReportFormat, Role, ServeConfig, SetupConfig,
+    StoreConfig, SweepConfig, UsageError,
 };
 use leat::engine;
 use leat::inspect::Inspector;
+use leat::lambda;
 use leat::secret;
 use leat::serve::{self, Ended, Ending, TlsConfig};
 use leat::service::{Options, Service};
@@ -60,11 +61,11 @@ async fn run(config: Config) -> Result<ExitCode, BoxError> {
                 fail(&format!("stopped at once, {connections} connections open"))
             }
         }),
-        Role::Lambda(_) => Err("the function is not part of this release".into()),
+        Role::Lambda(lambda) => run_lambda(lambda, &config.store).await,
         Role::Setup(setup) => run_setup(setup, &config.store).await,
         Role::Sweep(sweep) => run_sweep(sweep, &config.store).await,
         Role::Inspect(inspect) => run_inspect(&inspect, &config.store).await,
-        Role::SweepFunction(_) => Err("the function is not part of this release".into()),
+        Role::SweepFunction(sweep) => run_sweep_function(sweep, &config.store).await,
     }
 }
 
@@ -111,6 +112,25 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
     Ok(ended)
 }
 
+/// No listener, no banner, no metrics: an environment comes and goes, and nobody could ask it in particular.
+async fn run_lambda(config: LambdaConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
+    let clock = Clock::system();
+    let auth = async { secret::load(config.service.auth).await.map_err(BoxError::from) };
+    let (auth, (store, _)) = tokio::try_join!(auth, open(store, Trust::Record, &clock))?;
+    let service = service(store, clock.clone(), config.service.engine);
+    let options =
+        ApiOptions { clock: clock.clone(), location: config.service.location, auth, ..ApiOptions::default() };
+    let app = api::router(service.clone(), options);
+    let LambdaConfig { responses, requests_at_once, .. } = config;
+    lambda::run(app, service, clock, lambda::Options { responses, requests_at_once }).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_sweep_function(config: SweepConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
+    lambda::run_sweeps(sweeper(config, store).await?).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn run_setup(config: SetupConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
     let mut setup = Setup::new(&store.url, config, Box::new(io::stdout())).await;
     setup.bucket().await?;
@@ -122,10 +142,7 @@ async fn run_setup(config: SetupConfig, store: &StoreConfig) -> Result<ExitCode,
 }
 
 async fn run_sweep(config: SweepConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
-    let clock = Clock::system();
-    let (store, _) = open(store, Trust::Record, &clock).await?;
-    let service = Service::new(store.clone(), clock.clone(), Options::default());
-    let done = Sweeper::new(store, service, clock, sweep_options(config)).pass().await?;
+    let done = sweeper(config, store).await?.pass(None).await?;
     report(config.format, &done)?;
     Ok(if done.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -153,8 +170,13 @@ fn report<R: std::fmt::Display + serde::Serialize>(format: ReportFormat, report:
     io::stdout().write_all(text.as_bytes())
 }
 
-fn sweep_options(config: SweepConfig) -> sweeper::Options {
-    sweeper::Options { dry_run: config.dry_run, visits_max: config.visits_max, ..sweeper::Options::default() }
+async fn sweeper(config: SweepConfig, store: &StoreConfig) -> Result<Sweeper, BoxError> {
+    let clock = Clock::system();
+    let (store, _) = open(store, Trust::Record, &clock).await?;
+    let service = Service::new(store.clone(), clock.clone(), Options::default());
+    let SweepConfig { dry_run, visits_max, .. } = config;
+    let options = sweeper::Options { dry_run, visits_max, ..sweeper::Options::default() };
+    Ok(Sweeper::new(store, service, clock, options))
 }
 
 /// Opens the store and makes sure that it keeps its word, or did when somebody last looked.

@@ -132,9 +132,9 @@ impl Sweeper {
         Self { store, service, clock, latency: PutLatency::default(), options }
     }
 
-    /// Visits what is due, at most as much as one pass may. A visit that fails is told and tried again by the next
-    /// pass; an error is one that stops all of them.
-    pub async fn pass(&self) -> Result<Report> {
+    /// Visits what is due, at most as much as one pass may, and begins no visit after the deadline. A visit that
+    /// fails is told and tried again by the next pass; an error is one that stops all of them.
+    pub async fn pass(&self, deadline: Option<Deadline>) -> Result<Report> {
         let started = monotonic();
         let now_ms = self.read_clock().await?;
         let (markers, more_is_due) = self.due(now_ms).await?;
@@ -146,7 +146,14 @@ impl Sweeper {
             more_is_due,
             ..Report::default()
         };
-        let visits = futures::stream::iter(markers).map(|marker| async move {
+        let time_is_up = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep(deadline.remaining()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let in_time = futures::stream::iter(markers).take_until(Box::pin(time_is_up));
+        let visits = in_time.map(|marker| async move {
             let mut part = Report::default();
             if let Err(error) = self.follow(&marker, &mut part).await {
                 part.failures += 1;
@@ -155,9 +162,12 @@ impl Sweeper {
             part
         });
         let mut visits = std::pin::pin!(visits.buffer_unordered(VISITS_AT_ONCE));
+        let mut followed = 0;
         while let Some(part) = visits.next().await {
             report.add(&part);
+            followed += 1;
         }
+        report.more_is_due |= followed < report.markers;
         report.took(monotonic().saturating_duration_since(started));
         metrics::gauge!(SWEEP_LAG).set(report.lag_seconds as f64);
         metrics::counter!(SWEEP_OBJECTS_REMOVED).increment(report.objects_removed);
@@ -172,7 +182,7 @@ impl Sweeper {
         loop {
             let pause_ms = interval_ms / 2 + key::random_below(interval_ms);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-            match self.pass().await {
+            match self.pass(None).await {
                 Ok(report) => report.log(),
                 Err(error) => tracing::error!(error = %describe(&error), "the store could not be swept"),
             }

@@ -78,7 +78,7 @@ impl Process {
 
     pub(crate) async fn sweep_as(&self, options: sweeper::Options) -> Result<Report, sweeper::Error> {
         let options = sweeper::Options { shape: self.shape, ..options };
-        Sweeper::new(self.meter.clone(), self.service.clone(), self.clock.clone(), options).pass().await
+        Sweeper::new(self.meter.clone(), self.service.clone(), self.clock.clone(), options).pass(None).await
     }
 
     pub(crate) async fn append(&self, stream: &str, bodies: &[&str]) -> Result<AppendAck, Error> {

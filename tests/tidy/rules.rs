@@ -56,6 +56,8 @@ const PURE: [&str; 22] = [
     "src/api/s2/wire*",
     "src/api/s2/proto.rs",
     "src/api/s2/error.rs",
+    "src/lambda/event.rs",
+    "src/lambda/answer.rs",
     "src/types/*",
 ];
 
