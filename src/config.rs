@@ -12,10 +12,10 @@ use clap::Parser as _;
 mod args;
 mod check;
 
-use self::args::{CommandLine, LambdaArgs, RoleArgs, ServeArgs};
+use self::args::{CommandLine, LambdaArgs, RoleArgs, ServeArgs, SetupArgs};
 use self::check::Checker;
 use crate::secret::AuthConfig;
-use crate::store::{S3Options, StoreUrl};
+use crate::store::StoreUrl;
 use crate::telemetry::LogFormat;
 use crate::types::config::StorageClass;
 
@@ -37,6 +37,8 @@ pub enum Role {
     Serve(ServeConfig),
     /// `leat lambda`, or no subcommand inside a Lambda environment.
     Lambda(LambdaConfig),
+    /// `leat setup`.
+    Setup(SetupConfig),
 }
 
 /// A server.
@@ -72,6 +74,24 @@ pub enum Responses {
     Buffer,
 }
 
+/// The set-up of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetupConfig {
+    /// `--dry-run`: look, and say what would be done.
+    pub dry_run: bool,
+    /// `LEAT_FORMAT`; default `text`.
+    pub format: ReportFormat,
+}
+
+/// Form of what a command reports on stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
 /// What every role that answers requests is told.
 #[derive(Debug)]
 pub struct ServiceConfig {
@@ -97,8 +117,6 @@ pub struct TlsFiles {
 pub struct StoreConfig {
     /// `LEAT_STORE`; default the folder `leat-data` in the working directory.
     pub url: StoreUrl,
-    /// What the standard `AWS_*` variables say; only an `s3://` store looks at it.
-    pub s3: S3Options,
 }
 
 /// How streams are written.
@@ -177,6 +195,7 @@ impl Config {
         let config = match command_line.role {
             Some(RoleArgs::Serve(args)) => serve(&mut checker, args),
             Some(RoleArgs::Lambda(args)) => lambda(&mut checker, args),
+            Some(RoleArgs::Setup(args)) => setup(&mut checker, args),
             // One artifact for every function: the environment tells that this is one.
             None if lookup("AWS_LAMBDA_RUNTIME_API").is_some() => {
                 match lookup("LEAT_ROLE").as_deref() {
@@ -216,6 +235,12 @@ fn lambda(checker: &mut Checker<'_>, args: LambdaArgs) -> Config {
     Config { role: Role::Lambda(config), store, log }
 }
 
+fn setup(checker: &mut Checker<'_>, args: SetupArgs) -> Config {
+    let (store, log) = checker.common(args.common);
+    let config = SetupConfig { dry_run: args.dry_run, format: checker.report_format(&args.format) };
+    Config { role: Role::Setup(config), store, log }
+}
+
 /// Whether only this machine reaches the address, `host:port`.
 fn is_loopback(address: &str) -> bool {
     // What is no address is refused for that alone.
@@ -227,7 +252,6 @@ fn is_loopback(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::CredentialSource;
 
     /// What AWS sets for every function.
     const FUNCTION: [(&str, &str); 4] = [
@@ -319,6 +343,7 @@ mod tests {
             check(args, &[function, variables].concat()).map(|config| match config.role {
                 Role::Serve(config) => config.service.auth,
                 Role::Lambda(config) => config.service.auth,
+                Role::Setup(other) => panic!("{other:?}"),
             })
         };
         for local in
@@ -388,48 +413,36 @@ mod tests {
     }
 
     #[test]
-    fn the_aws_variables_are_read_and_kept_secret() {
+    fn a_setup_is_told_whether_to_act() {
+        let setup = |args: &[&str]| check(args, &[]).map(|config| config.role);
+        let Ok(Role::Setup(config)) = setup(&["setup", "--store=s3://bucket"]) else { panic!("no setup") };
+        assert_eq!(config, SetupConfig { dry_run: false, format: ReportFormat::Text });
+        let Ok(Role::Setup(config)) = setup(&["setup", "--dry-run", "--format=json"]) else {
+            panic!("no setup")
+        };
+        assert_eq!(config, SetupConfig { dry_run: true, format: ReportFormat::Json });
+        let said = setup(&["setup", "--format=xml"]).expect_err("refused");
+        assert!(said[0].contains("--format (LEAT_FORMAT) is `xml`"), "{said:?}");
+    }
+
+    #[test]
+    fn what_the_aws_sdk_would_pass_over_is_refused_for_a_bucket_only() {
         let variables = [
             ("AWS_ACCESS_KEY_ID", "id"),
-            ("AWS_SECRET_ACCESS_KEY", "hush"),
-            ("AWS_SESSION_TOKEN", ""),
-            ("AWS_DEFAULT_REGION", "eu-central-1"),
-            ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
-            ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:2"),
+            ("AWS_SECRET_ACCESS_KEY", ""),
+            ("AWS_ENDPOINT_URL", "localhost:9000"),
+            ("AWS_ENDPOINT_URL_S3", "ftp://localhost"),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "token"),
         ];
-        let config = check(&["--store=s3://bucket/prefix"], &variables).expect("legal");
-        let s3 = &config.store.s3;
-        assert_eq!(s3.secret_access_key.as_deref(), Some("hush"));
-        assert_eq!(s3.session_token, None);
-        assert_eq!(s3.region.as_deref(), Some("eu-central-1"));
-        assert_eq!(s3.endpoint.as_deref(), Some("http://127.0.0.1:2"));
-        assert!(matches!(s3.credentials, CredentialSource::Instance));
-        assert!(!format!("{config:?}").contains("hush"));
-    }
-
-    #[test]
-    fn credentials_are_asked_for_where_aws_puts_them() {
-        let source = |variables: &[(&str, &str)]| {
-            check(&["--store=s3://bucket"], variables).map(|config| config.store.s3.credentials)
-        };
-        let web = ("AWS_WEB_IDENTITY_TOKEN_FILE", "token");
-        let role = ("AWS_ROLE_ARN", "role");
-        let task = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/v2");
-        let pod = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1");
-        let pod_token = ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "token");
-        assert!(matches!(source(&[]), Ok(CredentialSource::Instance)));
-        assert!(matches!(source(&[web, role, task]), Ok(CredentialSource::WebIdentity { .. })));
-        assert!(matches!(source(&[task, pod, pod_token]), Ok(CredentialSource::Task { .. })));
-        assert!(matches!(source(&[pod, pod_token]), Ok(CredentialSource::Pod { .. })));
-        assert!(source(&[web]).is_err_and(|lines| lines.iter().any(|line| line.contains("AWS_ROLE_ARN"))));
-        assert!(source(&[pod]).is_err());
-    }
-
-    #[test]
-    fn half_a_set_of_credentials_is_refused_for_a_bucket_only() {
-        let variables = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_ENDPOINT_URL", "localhost:9000")];
-        assert_eq!(check(&["--store=s3://bucket"], &variables).expect_err("both are bad").len(), 2);
+        let problems = check(&["--store=s3://bucket"], &variables).expect_err("four are bad");
+        assert_eq!(problems.len(), 4, "{problems:#?}");
+        assert!(problems.iter().any(|line| line.contains("AWS_SECRET_ACCESS_KEY is not")));
+        assert!(problems.iter().any(|line| line.contains("AWS_ROLE_ARN is not")));
+        assert!(problems.iter().any(|line| line.contains("AWS_ENDPOINT_URL is `localhost:9000`")));
+        assert!(problems.iter().any(|line| line.contains("AWS_ENDPOINT_URL_S3 is `ftp://localhost`")));
         assert!(check(&["--store=memory:"], &variables).is_ok());
+        let empty = [("AWS_ACCESS_KEY_ID", ""), ("AWS_ENDPOINT_URL", ""), ("AWS_ROLE_ARN", "role")];
+        assert!(check(&["--store=s3://bucket"], &empty).is_ok());
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod lambda;
 pub mod secret;
 pub mod serve;
 pub mod service;
+pub mod setup;
 pub mod storage;
 pub mod store;
 pub mod telemetry;

@@ -1,6 +1,6 @@
 //! Picks the role, builds the parts, runs them: the only composition root.
 //!
-//! Exit codes: 0 after an orderly end, 1 if the server could not start or was cut short, 2 for bad usage.
+//! Exit codes: 0 after an orderly end, 1 if the process could not do its work or was cut short, 2 for bad usage.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -9,24 +9,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leat::api::{self, ApiOptions, Auth};
-use leat::config::{Config, EngineConfig, LambdaConfig, Role, ServeConfig, StoreConfig, UsageError};
+use leat::config::{
+    Config, EngineConfig, LambdaConfig, Role, ServeConfig, SetupConfig, StoreConfig, UsageError,
+};
 use leat::engine;
 use leat::lambda;
 use leat::secret;
 use leat::serve::{self, Ended, Ending, TlsConfig};
 use leat::service::{Options, Service};
-use leat::storage::key;
-use leat::store::{self, Metered, Store};
+use leat::setup::Setup;
+use leat::storage::opening::{self, Opened, Trust};
+use leat::store::{self, Metered, S3Options, Store};
 use leat::telemetry;
-use leat::types::time::{Clock, Deadline};
+use leat::types::error::describe;
+use leat::types::time::Clock;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 
 /// How often the metrics recorder folds its samples into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
-
-/// For a slow store to answer the probe's dozens of requests.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -40,24 +41,24 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime.block_on(run(config)),
         Err(error) => Err(error.into()),
     };
-    match outcome {
-        Ok(Ended::Drained) => ExitCode::SUCCESS,
-        Ok(Ended::TimedOut(connections)) => {
-            fail(&format!("{connections} connections did not finish in time"))
-        }
-        Ok(Ended::Interrupted(connections)) => {
-            fail(&format!("stopped at once, {connections} connections open"))
-        }
-        Err(error) => fail(&describe(&*error)),
-    }
+    outcome.unwrap_or_else(|error| fail(&describe(&*error)))
 }
 
-async fn run(config: Config) -> Result<Ended, BoxError> {
+async fn run(config: Config) -> Result<ExitCode, BoxError> {
     telemetry::start_log(config.log.format, &config.log.filter)?;
     serve::install_crypto();
     match config.role {
-        Role::Serve(serve) => run_server(serve, &config.store).await,
+        Role::Serve(serve) => run_server(serve, &config.store).await.map(|ended| match ended {
+            Ended::Drained => ExitCode::SUCCESS,
+            Ended::TimedOut(connections) => {
+                fail(&format!("{connections} connections did not finish in time"))
+            }
+            Ended::Interrupted(connections) => {
+                fail(&format!("stopped at once, {connections} connections open"))
+            }
+        }),
         Role::Lambda(lambda) => run_lambda(lambda, &config.store).await,
+        Role::Setup(setup) => run_setup(setup, &config.store).await,
     }
 }
 
@@ -70,7 +71,8 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
     let (drain, drained) = watch::channel(false);
     let clock = Clock::system();
     let url = store.url.to_string();
-    let service = open(store, &clock, config.service.engine).await?;
+    let (store, _) = open(store, Trust::Probe, &clock).await?;
+    let service = service(store, clock.clone(), config.service.engine);
     let open = matches!(auth, Auth::Open);
     let options = ApiOptions {
         metrics: Some(metrics.clone()),
@@ -98,33 +100,51 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
 }
 
 /// No listener, no banner, no metrics: an environment comes and goes, and nobody could ask it in particular.
-async fn run_lambda(config: LambdaConfig, store: &StoreConfig) -> Result<Ended, BoxError> {
+async fn run_lambda(config: LambdaConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
     let clock = Clock::system();
     let auth = async { secret::load(config.service.auth).await.map_err(BoxError::from) };
-    let (auth, service) = tokio::try_join!(auth, open(store, &clock, config.service.engine))?;
+    // A cold start has no time for a probe that somebody has made already.
+    let open = Box::pin(open(store, Trust::Record, &clock));
+    let (auth, (store, _)) = tokio::try_join!(Box::pin(auth), open)?;
+    let service = service(store, clock.clone(), config.service.engine);
     let options =
         ApiOptions { clock: clock.clone(), location: config.service.location, auth, ..ApiOptions::default() };
     let app = api::router(service.clone(), options);
     let LambdaConfig { responses, requests_at_once, .. } = config;
     lambda::run(app, service, clock, lambda::Options { responses, requests_at_once }).await?;
-    Ok(Ended::Drained)
+    Ok(ExitCode::SUCCESS)
 }
 
-/// The service on a store that is one of ours, or becomes one.
-async fn open(store: &StoreConfig, clock: &Clock, config: EngineConfig) -> Result<Service, BoxError> {
-    let service = service(open_store(store, clock).await?, clock.clone(), config);
-    let record = service.open_store().await?;
-    tracing::debug!(store_id = %record.id, "opened");
-    Ok(service)
+async fn run_setup(config: SetupConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
+    let mut setup = Setup::new(&store.url, config, Box::new(io::stdout())).await;
+    setup.bucket().await?;
+    if setup.wants_probe()? {
+        let opened = open(store, Trust::Probe, &Clock::system()).await;
+        setup.probed(opened.map(|(_, opened)| opened))?;
+    }
+    Ok(if setup.end()? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Opens the store and makes sure that it keeps its word.
-async fn open_store(config: &StoreConfig, clock: &Clock) -> Result<Arc<dyn Store>, BoxError> {
-    let store = Arc::new(Metered::new(store::open(&config.url, &config.s3)?));
-    let probed = store::probe(&*store, &key::random_hex(), Deadline::after(PROBE_TIMEOUT)).await?;
-    clock.observe_store_ms(probed.store_ms);
-    tracing::info!(store = %config.url, offset_ms = clock.offset_ms(), "the store keeps its word");
-    Ok(store)
+/// Opens the store and makes sure that it keeps its word, or did when somebody last looked.
+async fn open(
+    config: &StoreConfig,
+    trust: Trust,
+    clock: &Clock,
+) -> Result<(Arc<dyn Store>, Opened), BoxError> {
+    let options = match config.url.bucket() {
+        Some(_) => S3Options::new(&store::sdk_config().await),
+        None => S3Options::default(),
+    };
+    let store = Arc::new(Metered::new(store::open(&config.url, &options)?));
+    let opened = opening::open(&*store, &config.url.place(&options), trust, clock).await?;
+    tracing::info!(
+        store = %config.url,
+        store_id = %opened.record.id,
+        offset_ms = clock.offset_ms(),
+        probed = opened.trust == Trust::Probe,
+        "the store keeps its word"
+    );
+    Ok((store, opened))
 }
 
 /// The service on its store, as the operator set it.
@@ -156,16 +176,4 @@ fn usage(error: &UsageError) -> ExitCode {
 fn fail(line: &str) -> ExitCode {
     drop(writeln!(io::stderr(), "error: {line}"));
     ExitCode::FAILURE
-}
-
-/// The error and what lies under it, on one line.
-fn describe(error: &(dyn Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut under = error.source();
-    while let Some(source) = under {
-        line.push_str(": ");
-        line.push_str(&source.to_string());
-        under = source.source();
-    }
-    line
 }

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use aws_smithy_http_client::tls;
-
 use crate::api::{Auth, InvalidToken, RootToken};
+use crate::store::sdk_config;
 
 /// Who may call.
 #[derive(Debug)]
@@ -77,11 +76,7 @@ fn token(place: &str, text: &str) -> Result<Auth, Error> {
 }
 
 async fn fetch(secret: &str) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
-    let http = aws_smithy_http_client::Builder::new()
-        .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
-        .build_https();
-    let config = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
-    let client = aws_sdk_secretsmanager::Client::new(&config);
+    let client = aws_sdk_secretsmanager::Client::new(&sdk_config().await);
     let answer = client.get_secret_value().secret_id(secret).send().await?;
     let text = answer.secret_string().ok_or("it holds bytes instead of text")?;
     Ok(text.to_owned())

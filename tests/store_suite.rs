@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use leat::storage::opening::{self, Trust};
 use leat::store::{
     ETag, Error, Fetched, ListQuery, LocalStore, Metered, Object, S3Options, Store, memory, open, probe,
 };
@@ -67,12 +68,7 @@ async fn local_backend() -> Backend {
 async fn s3_backend() -> Backend {
     static PREFIXES: AtomicUsize = AtomicUsize::new(0);
     let server = tokio::task::spawn_blocking(MiniStack::shared).await.unwrap();
-    let options = S3Options {
-        endpoint: Some(format!("http://{}", server.address)),
-        access_key_id: Some("test".to_owned()),
-        secret_access_key: Some("test".to_owned()),
-        ..S3Options::default()
-    };
+    let options = S3Options::at(&format!("http://{}", server.address), "test", "test");
     let url = server.store(&format!("suite-{}", PREFIXES.fetch_add(1, Ordering::SeqCst)));
     let store = open(&url.parse().unwrap(), &options).unwrap();
     Backend { store, writers: 16, rounds: 10, keys: 2_100, _held: Held::Server(server) }
@@ -114,6 +110,7 @@ behaviours!(
     long_keys_are_carried,
     keys_that_not_every_store_can_hold_are_refused,
     writes_carry_the_time_of_the_store,
+    a_read_of_something_old_tells_what_time_it_is_now,
     lists_are_in_byte_order_of_whole_keys,
     list_prefixes_need_not_end_at_a_slash,
     lists_begin_after_a_key_that_need_not_exist,
@@ -124,6 +121,7 @@ behaviours!(
     exactly_one_concurrent_replace_wins,
     exactly_one_concurrent_create_wins,
     the_probe_passes,
+    a_recorded_probe_is_replaced_by_one_read,
 );
 
 fn bytes(text: &str) -> Bytes {
@@ -330,6 +328,15 @@ async fn writes_carry_the_time_of_the_store(store: &Backend) {
     }
 }
 
+async fn a_read_of_something_old_tells_what_time_it_is_now(store: &Backend) {
+    store.put("k", bytes("x")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let object = content(&**store, "k").await;
+    let answered_ms = object.answered_ms.expect("every one of these stores says so");
+    assert!(answered_ms.abs_diff(Clock::system().local_ms()) < 2_000);
+    assert!(answered_ms - object.last_modified_ms > 1_000, "it is not the time of the write");
+}
+
 /// In byte order. `a` never stands beside `a/…`: a local folder cannot hold both.
 const ORDERED: [&str; 14] = [
     "n/A/x", "n/a!/x", "n/a-b", "n/a-b!", "n/a-c/x", "n/a.b/x", "n/a/!1", "n/a/!2", "n/a/b/!1", "n/a0",
@@ -466,15 +473,26 @@ async fn the_probe_passes(backend: &Backend) {
     eprintln!("the probe took {:?} and {:?}", begun.elapsed(), metered.counts());
 }
 
+async fn a_recorded_probe_is_replaced_by_one_read(backend: &Backend) {
+    let store = Metered::new(Arc::clone(&backend.store));
+    let first = opening::open(&store, "here", Trust::Record, &Clock::system()).await.unwrap();
+    assert_eq!((first.trust, first.is_news), (Trust::Probe, true));
+    // Long enough for the record's own time to be none for a clock.
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let (before, begun) = (store.counts(), monotonic());
+    let wrong = Clock::manual(1_000_000);
+    let second = opening::open(&store, "here", Trust::Record, &wrong).await.unwrap();
+    assert_eq!((second.trust, second.is_news, second.record), (Trust::Record, false, first.record));
+    let asked = store.counts() - before;
+    assert_eq!((asked.get, asked.total()), (1, 1));
+    assert!(wrong.now_ms().abs_diff(Clock::system().local_ms()) < 2_000, "the clock was measured");
+    eprintln!("the record was read in {:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn an_unreachable_store_ends_the_probe_with_its_reason() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let options = S3Options {
-        endpoint: Some(format!("http://{closed}")),
-        access_key_id: Some("test".to_owned()),
-        secret_access_key: Some("test".to_owned()),
-        ..S3Options::default()
-    };
+    let options = S3Options::at(&format!("http://{closed}"), "test", "test");
     let store = open(&"s3://nowhere".parse().unwrap(), &options).unwrap();
     let begun = monotonic();
     let error = probe(store.as_ref(), "suite", Deadline::after(Duration::from_secs(2))).await.unwrap_err();

@@ -6,6 +6,7 @@ const LOCATION_DEFAULT: &str = "local";
 const LISTEN_DEFAULT: &str = "127.0.0.1:4437";
 const CLASS_DEFAULT: &str = "standard";
 const RESPONSES_DEFAULT: &str = "stream";
+const REPORT_FORMAT_DEFAULT: &str = "text";
 const LOG_FORMAT_DEFAULT: &str = "text";
 const LOG_FILTER_DEFAULT: &str = "info";
 const FLUSH_STANDARD_DEFAULT: &str = "20";
@@ -17,15 +18,25 @@ const EXAMPLES: &str = "\
 Examples:
   leat                                         serve, with the data in ./leat-data
   leat --store memory:                         serve, and forget everything at the end
+  leat setup --store s3://my-bucket/leat       create the bucket, or check it, and set it up
   leat --store s3://my-bucket/leat             serve from a bucket, with the usual AWS_* variables
   AWS_ENDPOINT_URL=http://127.0.0.1:9000 leat --store s3://my-bucket
                                                serve from an S3-compatible store
   LEAT_ROOT_TOKEN=... leat --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
                                                serve HTTPS on every address
 
-An s3:// store reads AWS_REGION (or AWS_DEFAULT_REGION), AWS_ENDPOINT_URL_S3 (or
-AWS_ENDPOINT_URL), AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN; without
-a key the credentials of a web identity, a container or the machine.";
+An s3:// store finds credentials, region and endpoint where the AWS tools do: AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, a profile (AWS_PROFILE), a web identity,
+a container's role, the machine's.";
+
+const SETUP_EXAMPLES: &str = "\
+Examples:
+  leat setup --store s3://my-bucket/leat --dry-run    look, and say what would be done
+  leat setup --store s3://my-bucket/leat              do it; a second run changes nothing
+  AWS_ENDPOINT_URL=http://127.0.0.1:9000 leat setup --store s3://my-bucket
+                                                      set up an S3-compatible store
+
+Ends with 0 if all is well, 1 if a step failed or something must be put right first, 2 for bad usage.";
 
 /// A durable stream store on an object-store bucket.
 #[derive(Debug, Parser)]
@@ -45,6 +56,9 @@ pub(super) enum RoleArgs {
     Serve(ServeArgs),
     /// Serve the API as an AWS Lambda function (the default inside one)
     Lambda(LambdaArgs),
+    /// Set a bucket up: create it or check it, block public access, install lifecycle rules, probe the store
+    #[command(after_help = SETUP_EXAMPLES)]
+    Setup(SetupArgs),
 }
 
 /// Every value is text here and below, so that all bad ones can be named together.
@@ -147,6 +161,21 @@ pub(super) struct ServiceArgs {
     /// Name or ARN of the secret in AWS Secrets Manager that holds the root token
     #[arg(long, env = "LEAT_ROOT_TOKEN_SECRET", value_name = "SECRET", help_heading = "Access")]
     pub(super) root_token_secret: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_line_help = true)]
+pub(super) struct SetupArgs {
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+
+    /// Change nothing; say what would be done
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// Form of the report on stdout: text (one line a step) or json (one object a line)
+    #[arg(long, env = "LEAT_FORMAT", value_name = "FORMAT", default_value = REPORT_FORMAT_DEFAULT)]
+    pub(super) format: String,
 }
 
 impl LambdaArgs {

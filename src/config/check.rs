@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::args::{CommonArgs, ServiceArgs};
-use super::{EngineConfig, LogConfig, Lookup, Responses, ServiceConfig, StoreConfig, TlsFiles};
+use super::{EngineConfig, LogConfig, Lookup, ReportFormat, Responses, ServiceConfig, StoreConfig, TlsFiles};
 use crate::api::RootToken;
 use crate::secret::AuthConfig;
-use crate::store::{CredentialSource, S3Options, StoreUrl, UrlError};
+use crate::store::{StoreUrl, UrlError};
 use crate::telemetry::{self, LogFormat};
 use crate::types::config::StorageClass;
 use crate::types::limits::LOCATION_BYTES_MAX;
@@ -54,7 +54,8 @@ impl<'a> Checker<'a> {
     /// What every role is told.
     pub(super) fn common(&mut self, args: CommonArgs) -> (StoreConfig, LogConfig) {
         let url = self.store(args.store);
-        let store = StoreConfig { s3: self.s3(&url), url };
+        self.aws(&url);
+        let store = StoreConfig { url };
         let log = LogConfig { format: self.log_format(&args.log_format), filter: self.log_filter(args.log) };
         (store, log)
     }
@@ -157,6 +158,17 @@ impl<'a> Checker<'a> {
         at_once.unwrap_or(1).max(1)
     }
 
+    pub(super) fn report_format(&mut self, text: &str) -> ReportFormat {
+        match text {
+            "text" => ReportFormat::Text,
+            "json" => ReportFormat::Json,
+            other => {
+                self.refuse("--format", other, "`text` or `json`");
+                ReportFormat::Text
+            }
+        }
+    }
+
     pub(super) fn drain_timeout(&mut self, text: &str) -> Duration {
         self.millis("--drain-timeout-ms", text, &DRAIN_TIMEOUT_MS)
     }
@@ -249,60 +261,30 @@ impl<'a> Checker<'a> {
         "memory:".parse().expect("it is one of the forms")
     }
 
-    /// Reads the standard variables, an empty one as unset. They matter, and may be wrong, for S3 only.
-    fn s3(&mut self, url: &StoreUrl) -> S3Options {
-        if !url.to_string().starts_with("s3://") {
-            return S3Options::default();
+    /// Names what the AWS SDK would pass over in silence. It matters, and may be wrong, for S3 only.
+    fn aws(&mut self, url: &StoreUrl) {
+        if url.bucket().is_none() {
+            return;
         }
         let lookup = self.lookup;
+        // An empty variable is an unset one, as for the SDK.
         let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let options = S3Options {
-            endpoint: get("AWS_ENDPOINT_URL_S3").or_else(|| get("AWS_ENDPOINT_URL")),
-            region: get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
-            access_key_id: get("AWS_ACCESS_KEY_ID"),
-            secret_access_key: get("AWS_SECRET_ACCESS_KEY"),
-            session_token: get("AWS_SESSION_TOKEN"),
-            credentials: self.credentials(&get),
-        };
-        if options.access_key_id.is_some() != options.secret_access_key.is_some() {
-            self.pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
-        }
-        if let Some(url) = &options.endpoint
-            && !url.starts_with("http://")
-            && !url.starts_with("https://")
-        {
-            let line = format!("AWS_ENDPOINT_URL is `{url}`; it must begin with http:// or https://");
-            self.problems.push(line);
-        }
-        options
-    }
-
-    /// Where to ask for credentials, in the order the AWS tools look.
-    fn credentials(&mut self, get: Lookup<'_>) -> CredentialSource {
-        const TOKEN: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
-        const ROLE: &str = "AWS_ROLE_ARN";
-        const FULL_URI: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
-        const POD_TOKEN: &str = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE";
-        match (get(TOKEN), get(ROLE)) {
-            (Some(token_file), Some(role_arn)) => {
-                return CredentialSource::WebIdentity { token_file, role_arn };
+        let together = [
+            ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+            ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+            // A role alone belongs to a profile.
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
+        ];
+        for (name, other) in together {
+            if get(name).is_some() && get(other).is_none() {
+                self.problem(format!("{name} is set, but {other} is not: set both or none"));
             }
-            (Some(_), None) => self.pair(TOKEN, ROLE),
-            // A role alone is something the AWS tools know from profiles, which Leat does not read.
-            (None, _) => {}
         }
-        if let Some(relative_uri) = get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
-            return CredentialSource::Task { relative_uri };
+        for name in ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"] {
+            let Some(endpoint) = get(name) else { continue };
+            if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+                self.problem(format!("{name} is `{endpoint}`; it must begin with http:// or https://"));
+            }
         }
-        match (get(FULL_URI), get(POD_TOKEN)) {
-            (Some(full_uri), Some(token_file)) => return CredentialSource::Pod { full_uri, token_file },
-            (None, None) => {}
-            _ => self.pair(FULL_URI, POD_TOKEN),
-        }
-        CredentialSource::Instance
-    }
-
-    fn pair(&mut self, one: &str, other: &str) {
-        self.problems.push(format!("{one} and {other} go together: set both or none"));
     }
 }

@@ -16,9 +16,7 @@ use tokio_util::task::TaskTracker;
 pub use error::{Error, Result, Source};
 
 use crate::engine::{self, Engine};
-use crate::storage::documents::ensure_store_record;
 use crate::storage::key::Incarnation;
-use crate::storage::meta::StoreRecord;
 use crate::store::Store;
 use crate::types::config::StorageClass;
 use crate::types::name::BasinName;
@@ -58,11 +56,6 @@ impl Service {
             basins: Arc::new(Cache::new(BASINS_CACHED_MAX)),
             tasks: TaskTracker::new(),
         }
-    }
-
-    /// Checks that the store is one of ours, or makes it one.
-    pub async fn open_store(&self) -> Result<StoreRecord> {
-        ensure_store_record(self.store(), self.engine.clock()).await.map_err(Error::from)
     }
 
     /// Completes when work that goes on after its answer is done, or could not be done in time.

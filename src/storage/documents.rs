@@ -7,7 +7,7 @@ use super::head::Head;
 use super::identity::Identity;
 use super::key;
 use super::manifest::Manifest;
-use super::meta::{BasinRecord, DueMarker, StoreRecord};
+use super::meta::{BasinRecord, DueMarker};
 use super::register::{Base, Outcome, PutLatency, Swap};
 use crate::store::{self, ETag, Fetched, Store};
 use crate::types::name::BasinName;
@@ -117,23 +117,4 @@ pub async fn put_due(
         }
     }
     Ok(())
-}
-
-/// Loads the store's own record, writing it if the store is new.
-pub async fn ensure_store_record(store: &dyn Store, clock: &Clock) -> Result<StoreRecord, Error> {
-    let load = async || match store.get(key::STORE).await.map_err(Error::Store)? {
-        Some(object) => {
-            StoreRecord::decode(&object.bytes).map(Some).map_err(|e| Error::damaged(key::STORE, e))
-        }
-        None => Ok(None),
-    };
-    if let Some(record) = load().await? {
-        return Ok(record);
-    }
-    let record = StoreRecord { id: key::Incarnation::fresh(), created_at_ms: clock.now_ms() };
-    match store.create(key::STORE, record.encode()).await {
-        Ok(_) => Ok(record),
-        // Another process wrote it first, or our own write landed and its answer was lost.
-        Err(error) => load().await?.ok_or(Error::Store(error)),
-    }
 }

@@ -192,13 +192,36 @@ impl DueMarker {
     }
 }
 
-/// The store's own record, written once.
+/// The store's own record: its id, for ever, and the last probe that told something new.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreRecord {
+    /// The oldest writer that may change it.
+    pub min_writer: u8,
     /// Tells one store from another.
     pub id: Incarnation,
     /// Milliseconds since the Unix epoch.
     pub created_at_ms: u64,
+    /// What the store was found to keep, if somebody looked.
+    pub probe: Option<ProbeRecord>,
+}
+
+/// That the store passed a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeRecord {
+    /// Which one.
+    pub version: u32,
+    /// Where its requests went.
+    pub place: String,
+    /// When, by the store's clock, in milliseconds since the Unix epoch.
+    pub passed_at_ms: u64,
+}
+
+impl ProbeRecord {
+    /// Whether this probe, of this place, was passed.
+    #[must_use]
+    pub fn is_of(&self, version: u32, place: &str) -> bool {
+        self.version == version && self.place == place
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -207,23 +230,50 @@ struct StoreProto {
     id: Bytes,
     #[prost(uint64, tag = "2")]
     created_at_ms: u64,
+    #[prost(message, optional, tag = "3")]
+    probe: Option<ProbeProto>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ProbeProto {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    #[prost(string, tag = "2")]
+    place: String,
+    #[prost(uint64, tag = "3")]
+    passed_at_ms: u64,
 }
 
 impl StoreRecord {
+    /// The record of a new store.
+    #[must_use]
+    pub fn new(id: Incarnation, created_at_ms: u64, probe: Option<ProbeRecord>) -> Self {
+        Self { min_writer: 1, id, created_at_ms, probe }
+    }
+
     /// The stored shape.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        let proto =
-            StoreProto { id: Bytes::copy_from_slice(self.id.as_bytes()), created_at_ms: self.created_at_ms };
+        let probe = self.probe.as_ref().map(|probe| {
+            let ProbeRecord { version, place, passed_at_ms } = probe.clone();
+            ProbeProto { version, place, passed_at_ms }
+        });
+        let id = Bytes::copy_from_slice(self.id.as_bytes());
+        let proto = StoreProto { id, created_at_ms: self.created_at_ms, probe };
         frame::seal(Kind::Store, &proto.encode_to_vec())
     }
 
     /// Reads the stored shape.
     pub fn decode(bytes: &Bytes) -> Result<Self, Damaged> {
-        let payload = frame::open(Kind::Store, "store record", bytes)?.payload;
-        let proto = StoreProto::decode(payload).map_err(|e| Damaged::new("store record", e.to_string()))?;
+        let opened = frame::open(Kind::Store, "store record", bytes)?;
+        let proto =
+            StoreProto::decode(opened.payload).map_err(|e| Damaged::new("store record", e.to_string()))?;
         let id = Incarnation::from_slice(&proto.id).ok_or_else(|| Damaged::new("store record", "id"))?;
-        Ok(Self { id, created_at_ms: proto.created_at_ms })
+        let probe = proto.probe.map(|probe| {
+            let ProbeProto { version, place, passed_at_ms } = probe;
+            ProbeRecord { version, place, passed_at_ms }
+        });
+        Ok(Self { min_writer: opened.min_writer, id, created_at_ms: proto.created_at_ms, probe })
     }
 }
 
@@ -302,7 +352,11 @@ mod tests {
         for marker in [stream, basin] {
             assert_eq!(DueMarker::decode(&marker.encode()), Ok(marker));
         }
-        let store = StoreRecord { id: life, created_at_ms: 9 };
-        assert_eq!(StoreRecord::decode(&store.encode()), Ok(store));
+        let probe = ProbeRecord { version: 7, place: "http://127.0.0.1:9".to_owned(), passed_at_ms: 8 };
+        assert!(probe.is_of(7, "http://127.0.0.1:9"));
+        assert!(!probe.is_of(6, "http://127.0.0.1:9") && !probe.is_of(7, "http://127.0.0.1:8"));
+        for store in [StoreRecord::new(life, 9, None), StoreRecord::new(life, 9, Some(probe))] {
+            assert_eq!(StoreRecord::decode(&store.encode()), Ok(store));
+        }
     }
 }

@@ -10,6 +10,7 @@ pub mod index;
 pub mod key;
 pub mod manifest;
 pub mod meta;
+pub mod opening;
 pub mod record;
 pub mod register;
 pub mod tail;

@@ -9,7 +9,7 @@ use object_store::{Extensions, ListResult, ObjectMeta, ObjectStore};
 use std::sync::Arc;
 
 use super::Store;
-use super::object::{ListOrder, ObjectBackend, Parts};
+use super::object::{Dates, ListOrder, ObjectBackend, Parts};
 
 /// A new, empty store.
 #[must_use]
@@ -21,6 +21,7 @@ pub fn memory() -> Arc<dyn Store> {
         once: objects.clone(),
         pages: Arc::new(Pages { objects }),
         order: ListOrder::Bytes,
+        dates: Dates::OfThisMachine,
     }))
 }
 

@@ -3,6 +3,9 @@
 //! Every backend behaves alike (`tests/store_suite.rs` runs one suite over all of them); what a backend does
 //! differently is put right in its file. Keys are `/`-separated text without `//`, `.`, `..` or `\`.
 
+mod aws;
+mod credentials;
+mod dated;
 mod listing;
 mod local;
 mod memory;
@@ -20,12 +23,14 @@ use std::ops::Range;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use aws::sdk_config;
+pub use credentials::explain_no_credentials;
 pub use local::{LocalError, LocalStore};
 pub use memory::memory;
 pub use metered::{Counts, Metered};
 pub use open::{OpenError, StoreUrl, UrlError, open};
-pub use probe::{PROBE_PREFIX, ProbeError, Probed, probe};
-pub use s3::{CredentialSource, S3Error, S3Options};
+pub use probe::{PROBE_PREFIX, PROBE_VERSION, ProbeError, Probed, probe};
+pub use s3::{S3Error, S3Options};
 
 /// Longest key, as S3 has it.
 pub const KEY_BYTES_MAX: usize = 1_024;
@@ -57,6 +62,8 @@ pub struct Object {
     pub etag: ETag,
     /// When it was written, by the store's clock, in milliseconds since the Unix epoch.
     pub last_modified_ms: u64,
+    /// The store's clock when it answered, in milliseconds since the Unix epoch; `None` if the answer does not say.
+    pub answered_ms: Option<u64>,
 }
 
 /// What a conditional GET found.

@@ -12,11 +12,13 @@ use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, UpdateVersion};
 
+use super::dated::AnsweredMs;
 use super::listing::Listing;
 use super::verdict::{is_missing_bucket, status, translate};
 use super::{
     ETag, Error, Fetched, ListQuery, Listed, Object, Operation, Result, Store, check_key, check_prefix,
 };
+use crate::types::time::Clock;
 
 /// An object without an e-tag cannot be replaced safely.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,17 @@ pub(super) struct Parts {
     pub(super) pages: Arc<dyn PaginatedListStore>,
     /// In which order.
     pub(super) order: ListOrder,
+    /// Whose clock it has.
+    pub(super) dates: Dates,
+}
+
+/// Whose clock a backend has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dates {
+    /// Its own: each answer carries its date.
+    OfAnswers,
+    /// That of the machine we run on.
+    OfThisMachine,
 }
 
 /// In which order a backend lists.
@@ -55,17 +68,18 @@ pub(super) struct ObjectBackend {
     patient: Arc<dyn ObjectStore>,
     once: Arc<dyn ObjectStore>,
     listing: Listing,
+    dates: Dates,
 }
 
 impl ObjectBackend {
     /// Puts the parts together.
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { place, patient, once, pages, order } = parts;
+        let Parts { place, patient, once, pages, order, dates } = parts;
         let listing = match order {
             ListOrder::Bytes => Listing::ordered(pages),
             ListOrder::Unordered => Listing::unordered(pages),
         };
-        Self { place, patient, once, listing }
+        Self { place, patient, once, listing, dates }
     }
 
     fn failed(&self, operation: Operation, key: &str, error: object_store::Error) -> Error {
@@ -88,12 +102,16 @@ impl ObjectBackend {
 
     async fn read(&self, key: &str, result: GetResult) -> Result<Object> {
         let last_modified_ms = u64::try_from(result.meta.last_modified.timestamp_millis()).unwrap_or(0);
+        let answered_ms = match self.dates {
+            Dates::OfAnswers => result.extensions.get::<AnsweredMs>().map(|answered| answered.0),
+            Dates::OfThisMachine => Some(Clock::system().local_ms()),
+        };
         let Some(etag) = result.meta.e_tag.clone() else {
             let source = Box::new(NoETag { place: self.place.clone() });
             return Err(Error::Refused { operation: Operation::Get, key: key.to_owned(), source });
         };
         let bytes = result.bytes().await.map_err(|error| self.failed(Operation::Get, key, error))?;
-        Ok(Object { bytes, etag: ETag::new(etag), last_modified_ms })
+        Ok(Object { bytes, etag: ETag::new(etag), last_modified_ms, answered_ms })
     }
 
     async fn write(&self, operation: Operation, key: &str, bytes: Bytes, mode: PutMode) -> Result<ETag> {

@@ -73,6 +73,24 @@ pub enum OpenError {
     S3(#[from] S3Error),
 }
 
+impl StoreUrl {
+    /// The bucket, and what every key in it begins with: nothing, or a text that ends in `/`.
+    #[must_use]
+    pub fn bucket(&self) -> Option<(&str, String)> {
+        let Place::S3 { bucket, prefix } = &self.0 else { return None };
+        Some((bucket, prefix.as_ref().map(|prefix| format!("{prefix}/")).unwrap_or_default()))
+    }
+
+    /// Where requests go: two stores of one place keep their word alike.
+    #[must_use]
+    pub fn place(&self, options: &S3Options) -> String {
+        match &self.0 {
+            Place::S3 { .. } => options.place(),
+            Place::File(_) | Place::Memory => self.to_string(),
+        }
+    }
+}
+
 impl FromStr for StoreUrl {
     type Err = UrlError;
 
@@ -180,9 +198,25 @@ mod tests {
 
     #[test]
     fn an_endpoint_of_another_protocol_is_refused_by_name() {
-        let options = S3Options { endpoint: Some("localhost:9000".to_owned()), ..S3Options::default() };
+        let options = S3Options::at("localhost:9000", "id", "hush");
         let said = open(&"s3://logs".parse().unwrap(), &options).unwrap_err().to_string();
         assert!(said.contains("`localhost:9000`") && said.contains("http://"), "{said}");
+        assert!(!format!("{options:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_bucket_is_not_opened_without_credentials() {
+        let said = open(&"s3://logs".parse().unwrap(), &S3Options::default()).unwrap_err().to_string();
+        assert!(said.contains("`logs`") && said.contains("no credentials"), "{said}");
+    }
+
+    #[test]
+    fn a_probe_holds_for_a_place() {
+        let place = |url: &str, options: &S3Options| url.parse::<StoreUrl>().unwrap().place(options);
+        let aws = S3Options { region: Some("eu-central-1".to_owned()), ..S3Options::default() };
+        assert_eq!(place("s3://logs/p", &aws), "https://s3.eu-central-1.amazonaws.com");
+        assert_eq!(place("s3://logs", &S3Options::at("http://a:1", "i", "s")), "http://a:1");
+        assert_eq!(place("file:///a", &aws), "file:///a");
     }
 
     #[tokio::test]

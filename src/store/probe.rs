@@ -14,6 +14,9 @@ use crate::types::time::Deadline;
 /// What the keys of probes begin with.
 pub const PROBE_PREFIX: &str = "meta/probe/";
 
+/// Which tests a store has passed: one more whenever the probe asks for more than before.
+pub const PROBE_VERSION: u32 = 1;
+
 /// Races for one version.
 const ROUNDS: usize = 5;
 /// Writers in each race.

@@ -1,14 +1,20 @@
 //! S3, and what speaks its protocol.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_types::SdkConfig;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
 use super::Store;
-use super::object::{ListOrder, ObjectBackend, Parts};
+use super::aws::{DEFAULT_REGION, s3_endpoint};
+use super::credentials::CredentialCache;
+use super::dated::Dated;
+use super::object::{Dates, ListOrder, ObjectBackend, Parts};
+use crate::types::time::Clock;
 
 /// Until a connection stands.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,62 +28,44 @@ const RETRIES_MAX: usize = 6;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 /// What AWS ends the names of directory buckets with.
 const DIRECTORY_BUCKET_SUFFIX: &str = "--x-s3";
-/// Region of a store that does not care.
-const DEFAULT_REGION: &str = "us-east-1";
 
 /// How to reach S3. Whatever is `None` takes its default.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct S3Options {
     /// Address of a compatible server, `http://` or `https://`; also turns on path-style requests. Default: AWS.
     pub endpoint: Option<String>,
     /// Default: `us-east-1`.
     pub region: Option<String>,
-    /// Default: what `credentials` leads to.
-    pub access_key_id: Option<String>,
-    /// Given together with the access key.
-    pub secret_access_key: Option<String>,
-    /// Of temporary credentials.
-    pub session_token: Option<String>,
-    /// Where to get credentials from if no access key is given.
-    pub credentials: CredentialSource,
+    /// What requests are signed with. Default: nothing, and a bucket is not opened.
+    pub credentials: Option<SharedCredentialsProvider>,
 }
 
-/// Where AWS puts the credentials of the machine we run on.
-#[derive(Clone, Debug, Default)]
-pub enum CredentialSource {
-    /// The metadata service of the virtual machine.
-    #[default]
-    Instance,
-    /// A task of ECS (`AWS_CONTAINER_CREDENTIALS_RELATIVE_URI`).
-    Task {
-        /// The path to ask.
-        relative_uri: String,
-    },
-    /// A pod of EKS with pod identity (`AWS_CONTAINER_CREDENTIALS_FULL_URI`, `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE`).
-    Pod {
-        /// The address to ask.
-        full_uri: String,
-        /// The file with the token to ask with.
-        token_file: String,
-    },
-    /// A role assumed with a token (`AWS_WEB_IDENTITY_TOKEN_FILE`, `AWS_ROLE_ARN`).
-    WebIdentity {
-        /// The file with the token.
-        token_file: String,
-        /// The role.
-        role_arn: String,
-    },
-}
+impl S3Options {
+    /// What the AWS SDK found out about where we run.
+    #[must_use]
+    pub fn new(config: &SdkConfig) -> Self {
+        Self {
+            endpoint: s3_endpoint(config),
+            region: config.region().map(ToString::to_string),
+            credentials: config.credentials_provider(),
+        }
+    }
 
-impl fmt::Debug for S3Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Secrets stay out of logs.
-        f.debug_struct("S3Options")
-            .field("endpoint", &self.endpoint)
-            .field("region", &self.region)
-            .field("access_key_id", &self.access_key_id)
-            .field("credentials", &self.credentials)
-            .finish_non_exhaustive()
+    /// A compatible server and a key of it.
+    #[must_use]
+    pub fn at(endpoint: &str, key_id: &str, secret_key: &str) -> Self {
+        let key = Credentials::builder().access_key_id(key_id).secret_access_key(secret_key);
+        Self {
+            endpoint: Some(endpoint.to_owned()),
+            region: None,
+            credentials: Some(SharedCredentialsProvider::new(key.provider_name("fixed").build())),
+        }
+    }
+
+    /// Where requests go, as the record of a probe names it.
+    pub(super) fn place(&self) -> String {
+        let region = self.region.as_deref().unwrap_or(DEFAULT_REGION);
+        self.endpoint.clone().unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"))
     }
 }
 
@@ -99,14 +87,28 @@ pub enum S3Error {
         #[source]
         source: object_store::Error,
     },
+    /// Nobody said what to sign requests with.
+    #[error("cannot talk to bucket `{bucket}`: there are no credentials")]
+    NoCredentials {
+        /// Whose.
+        bucket: String,
+    },
 }
 
 /// A bucket. Nothing is sent yet: whether it exists and keeps its word is for the probe to find out.
 pub(super) fn s3(bucket: &str, options: &S3Options) -> Result<Arc<dyn Store>, S3Error> {
     // One crypto stack in the process; whoever came first installed the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let patient = Arc::new(build(bucket, options, retry_patiently())?);
-    let once = Arc::new(build(bucket, options, RetryConfig { max_retries: 0, ..RetryConfig::default() })?);
+    let Some(provider) = options.credentials.clone() else {
+        return Err(S3Error::NoCredentials { bucket: bucket.to_owned() });
+    };
+    let shared = Shared {
+        credentials: Arc::new(CredentialCache::new(provider, Clock::system())),
+        connector: Dated::default(),
+    };
+    let patient = Arc::new(build(bucket, options, &shared, retry_patiently())?);
+    let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let once = Arc::new(build(bucket, options, &shared, once)?);
     let order =
         if bucket.ends_with(DIRECTORY_BUCKET_SUFFIX) { ListOrder::Unordered } else { ListOrder::Bytes };
     Ok(Arc::new(ObjectBackend::new(Parts {
@@ -115,10 +117,22 @@ pub(super) fn s3(bucket: &str, options: &S3Options) -> Result<Arc<dyn Store>, S3
         once,
         pages: patient,
         order,
+        dates: Dates::OfAnswers,
     })))
 }
 
-fn build(bucket: &str, options: &S3Options, retry: RetryConfig) -> Result<AmazonS3, S3Error> {
+/// What the two handles of a bucket have in common.
+struct Shared {
+    credentials: Arc<CredentialCache>,
+    connector: Dated,
+}
+
+fn build(
+    bucket: &str,
+    options: &S3Options,
+    shared: &Shared,
+    retry: RetryConfig,
+) -> Result<AmazonS3, S3Error> {
     let client = ClientOptions::new()
         .with_connect_timeout(CONNECT_TIMEOUT)
         .with_timeout(REQUEST_TIMEOUT)
@@ -127,6 +141,8 @@ fn build(bucket: &str, options: &S3Options, retry: RetryConfig) -> Result<Amazon
         .with_bucket_name(bucket)
         .with_region(options.region.as_deref().unwrap_or(DEFAULT_REGION))
         .with_retry(retry)
+        .with_credentials(shared.credentials.clone())
+        .with_http_connector(shared.connector.clone())
         // One DELETE a key: some compatible stores lack the bulk call.
         .with_disable_bulk_delete(true)
         .with_s3_express(bucket.ends_with(DIRECTORY_BUCKET_SUFFIX) && options.endpoint.is_none())
@@ -142,35 +158,7 @@ fn build(bucket: &str, options: &S3Options, retry: RetryConfig) -> Result<Amazon
             builder.with_endpoint(endpoint).with_client_options(client.with_allow_http(plain))
         }
     };
-    for (key, value) in credentials(options) {
-        builder = builder.with_config(key, value);
-    }
     builder.build().map_err(|source| S3Error::Options { bucket: bucket.to_owned(), source })
-}
-
-fn credentials(options: &S3Options) -> Vec<(AmazonS3ConfigKey, &str)> {
-    use AmazonS3ConfigKey as Key;
-    let given = [
-        (Key::AccessKeyId, options.access_key_id.as_deref()),
-        (Key::SecretAccessKey, options.secret_access_key.as_deref()),
-        (Key::Token, options.session_token.as_deref()),
-    ];
-    let mut found: Vec<_> = given.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    match &options.credentials {
-        CredentialSource::Instance => {}
-        CredentialSource::Task { relative_uri } => {
-            found.push((Key::ContainerCredentialsRelativeUri, relative_uri));
-        }
-        CredentialSource::Pod { full_uri, token_file } => {
-            found.push((Key::ContainerCredentialsFullUri, full_uri));
-            found.push((Key::ContainerAuthorizationTokenFile, token_file));
-        }
-        CredentialSource::WebIdentity { token_file, role_arn } => {
-            found.push((Key::WebIdentityTokenFile, token_file));
-            found.push((Key::RoleArn, role_arn));
-        }
-    }
-    found
 }
 
 fn retry_patiently() -> RetryConfig {

@@ -4,6 +4,7 @@
 //! (the type below it is private), so it is read from there. The tests send real HTTP answers through the
 //! library: a new version that words its errors differently fails them.
 
+use super::credentials::NoCredentials;
 use super::{Error, Operation, Source};
 
 /// The bucket itself is missing.
@@ -48,9 +49,12 @@ pub(super) fn status(error: &object_store::Error) -> Option<u16> {
 
 fn explain(place: &str, error: object_store::Error) -> Source {
     if is_missing_bucket(&error) {
-        Box::new(NoSuchPlace { place: place.to_owned(), source: error })
-    } else {
-        Box::new(error)
+        return Box::new(NoSuchPlace { place: place.to_owned(), source: error });
+    }
+    match error {
+        // It says all there is to say.
+        object_store::Error::Unauthenticated { source, .. } if source.is::<NoCredentials>() => source,
+        error => Box::new(error),
     }
 }
 
@@ -128,12 +132,7 @@ mod tests {
                 let _ = connection.write_all(answer.as_bytes()).await;
             }
         });
-        let options = S3Options {
-            endpoint: Some(endpoint),
-            access_key_id: Some("key".to_owned()),
-            secret_access_key: Some("secret".to_owned()),
-            ..S3Options::default()
-        };
+        let options = S3Options::at(&endpoint, "key", "secret");
         (open(&"s3://logs/p".parse().unwrap(), &options).unwrap(), requests)
     }
 

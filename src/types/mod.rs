@@ -1,8 +1,10 @@
-//! The vocabulary of every layer: names, configurations, records, positions, time, and every limit.
+//! The vocabulary of every layer: names, configurations, records, positions, time, errors as people read them, and
+//! every limit.
 //!
 //! Nothing here does I/O. `time` holds the only wall clock of the product.
 
 pub mod config;
+pub mod error;
 pub mod limits;
 pub mod name;
 pub mod record;

@@ -140,6 +140,13 @@ pub fn rfc3339(ms: u64) -> String {
         .unwrap_or_else(|| "9999-12-31T23:59:59Z".to_owned())
 }
 
+/// Reads the time of an HTTP header such as `Date`, in milliseconds since the Unix epoch.
+#[must_use]
+pub fn http_date_ms(text: &str) -> Option<u64> {
+    let at = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc2822).ok()?;
+    u64::try_from(at.unix_timestamp()).ok()?.checked_mul(1_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +166,14 @@ mod tests {
     fn a_deadline_passes() {
         assert!(Deadline::after(Duration::ZERO).has_passed());
         assert!(!Deadline::after(Duration::from_secs(60)).has_passed());
+    }
+
+    #[test]
+    fn http_dates_are_read() {
+        assert_eq!(http_date_ms("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777_000));
+        for bad in ["", "soon", "Sun, 06 Nov 1994", "Mon, 01 Jan 0001 00:00:00 GMT"] {
+            assert_eq!(http_date_ms(bad), None, "{bad}");
+        }
     }
 
     #[test]

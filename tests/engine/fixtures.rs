@@ -11,7 +11,7 @@ use leat::storage::identity::Identity;
 use leat::storage::index::{Page, Ref, Target};
 use leat::storage::key::{DataClass, Incarnation, ObjectId, StreamKind};
 use leat::storage::manifest::{LogState, Manifest};
-use leat::storage::meta::{BasinRecord, DueMarker, StoreRecord};
+use leat::storage::meta::{BasinRecord, DueMarker, ProbeRecord, StoreRecord};
 use leat::storage::record::RunWriter;
 use leat::storage::tail::{InlineCommit, Tail};
 use leat::types::config::{
@@ -204,6 +204,11 @@ fn small_documents_of_format_1_are_read() {
     for (file, wanted) in [("due-stream-1.bin", stream), ("due-basin-1.bin", gone)] {
         assert_eq!(DueMarker::decode(&frozen(file, &wanted.encode())), Ok(wanted));
     }
-    let store = StoreRecord { id: life(LIFE), created_at_ms: 1_800_000_000_000 };
-    assert_eq!(StoreRecord::decode(&frozen("store-1.bin", &store.encode())), Ok(store));
+    let store = StoreRecord::new(life(LIFE), 1_800_000_000_000, None);
+    let place = "http://127.0.0.1:9000".to_owned();
+    let probe = ProbeRecord { version: 1, place, passed_at_ms: 1_800_000_000_001 };
+    let probed = StoreRecord { probe: Some(probe), ..store };
+    for (file, wanted) in [("store-1.bin", store), ("store-1-probed.bin", probed)] {
+        assert_eq!(StoreRecord::decode(&frozen(file, &wanted.encode())), Ok(wanted));
+    }
 }

@@ -9,6 +9,7 @@
 pub mod careless;
 pub mod ministack;
 pub mod process;
+pub mod refusing;
 pub mod relay;
 pub mod server;
 pub mod tools;

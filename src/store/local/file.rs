@@ -9,6 +9,7 @@ use std::time::UNIX_EPOCH;
 use bytes::Bytes;
 
 use crate::store::{ETag, Fetched, Object};
+use crate::types::time::Clock;
 
 /// Bytes of the version in front of the content.
 pub(super) const VERSION_BYTES: usize = 16;
@@ -153,5 +154,10 @@ fn read_rest(mut file: File, version: Version) -> io::Result<Object> {
     let metadata = file.metadata()?;
     let mut bytes = Vec::with_capacity(usize::try_from(content_bytes(&metadata)).unwrap_or(0));
     file.read_to_end(&mut bytes)?;
-    Ok(Object { bytes: bytes.into(), etag: version.etag(), last_modified_ms: modified_ms(&metadata) })
+    Ok(Object {
+        bytes: bytes.into(),
+        etag: version.etag(),
+        last_modified_ms: modified_ms(&metadata),
+        answered_ms: Some(Clock::system().local_ms()),
+    })
 }
