@@ -149,13 +149,15 @@ pub async fn appends_beside_a_slow_deletion_land_or_are_refused_and_never_hang(b
         let after = other.append("s", json!({"records": [{}]})).await;
         after.refused(404, "stream_not_found", "`s`");
         stop.store(true, Ordering::SeqCst);
+        let mut landed = 0;
         for appender in appenders {
             let statuses = appender.await.unwrap();
-            assert!(statuses.contains(&200), "{statuses:?}");
+            landed += statuses.iter().filter(|s| **s == 200).count();
             // Once gone it stays gone: nothing lands after the first 404.
             let gone = statuses.iter().position(|s| *s == 404).unwrap_or(statuses.len());
             assert!(statuses[gone..].iter().all(|s| *s != 200), "{statuses:?}");
         }
+        assert!(landed >= 20, "{landed}");
         for process in &processes {
             assert_eq!(process.get("/streams").send().await.json()["streams"], json!([]));
         }
