@@ -57,6 +57,8 @@ pub struct ServeConfig {
 pub struct LambdaConfig {
     /// `LEAT_RESPONSES`; default `stream`.
     pub responses: Responses,
+    /// `AWS_LAMBDA_MAX_CONCURRENCY`: requests that one environment is handed at a time; 1 if it is not set.
+    pub requests_at_once: u32,
     /// What it shares with the server.
     pub service: ServiceConfig,
 }
@@ -208,6 +210,7 @@ fn lambda(checker: &mut Checker<'_>, args: LambdaArgs) -> Config {
     let (store, log) = checker.common(args.common);
     let config = LambdaConfig {
         responses: checker.responses(&args.responses),
+        requests_at_once: checker.lambda_environment(),
         service: checker.service(args.service, None),
     };
     Config { role: Role::Lambda(config), store, log }
@@ -225,6 +228,14 @@ fn is_loopback(address: &str) -> bool {
 mod tests {
     use super::*;
     use crate::store::CredentialSource;
+
+    /// What AWS sets for every function.
+    const FUNCTION: [(&str, &str); 4] = [
+        ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:9001"),
+        ("AWS_LAMBDA_FUNCTION_NAME", "leat"),
+        ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST"),
+        ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "512"),
+    ];
 
     fn check(args: &[&str], variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
         let args = std::iter::once("leat").chain(args.iter().copied());
@@ -274,13 +285,20 @@ mod tests {
 
     #[test]
     fn inside_a_lambda_environment_the_role_is_lambda() {
-        let inside = ("AWS_LAMBDA_RUNTIME_API", "127.0.0.1:9001");
+        let inside = FUNCTION[0];
         let token = ("LEAT_ROOT_TOKEN", "0123456789abcdef");
-        let role =
-            |args: &[&str], variables: &[(&str, &str)]| check(args, variables).map(|config| config.role);
+        let role = |args: &[&str], variables: &[(&str, &str)]| {
+            check(args, &[&FUNCTION[1..], variables].concat()).map(|config| config.role)
+        };
         let Ok(Role::Lambda(config)) = role(&[], &[inside, token]) else { panic!("it is no function") };
-        assert_eq!(config.responses, Responses::Stream);
-        assert!(matches!(role(&["lambda"], &[token]), Ok(Role::Lambda(_))));
+        assert_eq!((config.responses, config.requests_at_once), (Responses::Stream, 1));
+        for (many, expected) in [("8", 8), ("1", 1), ("0", 1), ("many", 1)] {
+            let many = ("AWS_LAMBDA_MAX_CONCURRENCY", many);
+            let Ok(Role::Lambda(config)) = role(&[], &[inside, token, many]) else { panic!("{many:?}") };
+            assert_eq!(config.requests_at_once, expected, "{many:?}");
+        }
+        assert!(matches!(role(&["lambda"], &[inside, token]), Ok(Role::Lambda(_))));
+        assert!(role(&["lambda"], &[token]).is_err_and(|lines| lines[0].contains("AWS_LAMBDA_RUNTIME_API")));
         assert!(matches!(role(&["serve"], &[inside]), Ok(Role::Serve(_))));
         assert!(matches!(role(&[], &[inside, token, ("LEAT_ROLE", "lambda")]), Ok(Role::Lambda(_))));
         assert!(
@@ -288,7 +306,8 @@ mod tests {
                 .is_err_and(|lines| lines[0].contains("`cook`"))
         );
         assert!(
-            role(&["lambda", "--responses=fax"], &[token]).is_err_and(|lines| lines[0].contains("`fax`"))
+            role(&["lambda", "--responses=fax"], &[inside, token])
+                .is_err_and(|lines| lines[0].contains("`fax`"))
         );
     }
 
@@ -296,7 +315,8 @@ mod tests {
     fn nobody_gets_in_by_default_but_from_this_machine() {
         let token = ("LEAT_ROOT_TOKEN", "0123456789abcdef");
         let auth = |args: &[&str], variables: &[(&str, &str)]| {
-            check(args, variables).map(|config| match config.role {
+            let function = if args.contains(&"lambda") { &FUNCTION[..] } else { &[] };
+            check(args, &[function, variables].concat()).map(|config| match config.role {
                 Role::Serve(config) => config.service.auth,
                 Role::Lambda(config) => config.service.auth,
             })

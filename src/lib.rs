@@ -7,6 +7,7 @@
 pub mod api;
 pub mod config;
 pub mod engine;
+pub mod lambda;
 pub mod secret;
 pub mod serve;
 pub mod service;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leat::api::{self, ApiOptions, Auth};
-use leat::config::{Config, EngineConfig, Role, ServeConfig, StoreConfig, UsageError};
+use leat::config::{Config, EngineConfig, LambdaConfig, Role, ServeConfig, StoreConfig, UsageError};
 use leat::engine;
+use leat::lambda;
 use leat::secret;
 use leat::serve::{self, Ended, Ending, TlsConfig};
 use leat::service::{Options, Service};
@@ -56,7 +57,7 @@ async fn run(config: Config) -> Result<Ended, BoxError> {
     serve::install_crypto();
     match config.role {
         Role::Serve(serve) => run_server(serve, &config.store).await,
-        Role::Lambda(_) => Err("the function is not part of this release".into()),
+        Role::Lambda(lambda) => run_lambda(lambda, &config.store).await,
     }
 }
 
@@ -69,10 +70,7 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
     let (drain, drained) = watch::channel(false);
     let clock = Clock::system();
     let url = store.url.to_string();
-    let store = open(store, &clock).await?;
-    let service = service(store, clock.clone(), config.service.engine);
-    let record = service.open_store().await?;
-    tracing::debug!(store_id = %record.id, "opened");
+    let service = open(store, &clock, config.service.engine).await?;
     let open = matches!(auth, Auth::Open);
     let options = ApiOptions {
         metrics: Some(metrics.clone()),
@@ -99,8 +97,29 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
     Ok(ended)
 }
 
+/// No listener, no banner, no metrics: an environment comes and goes, and nobody could ask it in particular.
+async fn run_lambda(config: LambdaConfig, store: &StoreConfig) -> Result<Ended, BoxError> {
+    let clock = Clock::system();
+    let auth = async { secret::load(config.service.auth).await.map_err(BoxError::from) };
+    let (auth, service) = tokio::try_join!(auth, open(store, &clock, config.service.engine))?;
+    let options =
+        ApiOptions { clock: clock.clone(), location: config.service.location, auth, ..ApiOptions::default() };
+    let app = api::router(service.clone(), options);
+    let LambdaConfig { responses, requests_at_once, .. } = config;
+    lambda::run(app, service, clock, lambda::Options { responses, requests_at_once }).await?;
+    Ok(Ended::Drained)
+}
+
+/// The service on a store that is one of ours, or becomes one.
+async fn open(store: &StoreConfig, clock: &Clock, config: EngineConfig) -> Result<Service, BoxError> {
+    let service = service(open_store(store, clock).await?, clock.clone(), config);
+    let record = service.open_store().await?;
+    tracing::debug!(store_id = %record.id, "opened");
+    Ok(service)
+}
+
 /// Opens the store and makes sure that it keeps its word.
-async fn open(config: &StoreConfig, clock: &Clock) -> Result<Arc<dyn Store>, BoxError> {
+async fn open_store(config: &StoreConfig, clock: &Clock) -> Result<Arc<dyn Store>, BoxError> {
     let store = Arc::new(Metered::new(store::open(&config.url, &config.s3)?));
     let probed = store::probe(&*store, &key::random_hex(), Deadline::after(PROBE_TIMEOUT)).await?;
     clock.observe_store_ms(probed.store_ms);

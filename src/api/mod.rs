@@ -2,7 +2,8 @@
 //!
 //! The same router is served over a socket and under Lambda. From the outside in, a request passes the
 //! observer (`observe`: request id, span, log line, metrics, panics), the discarding of unread bodies
-//! (`leftover`), CORS, the check of its token (`auth`), the drain gate, and its handler.
+//! (`leftover`), CORS, the check of its token (`auth`), the drain gate, the terms of its front (`terms`), and its
+//! handler.
 
 mod auth;
 mod body;
@@ -10,6 +11,7 @@ mod compression;
 mod leftover;
 mod observe;
 mod s2;
+mod terms;
 mod uri;
 
 use std::sync::Arc;
@@ -30,6 +32,8 @@ use crate::types::time::Clock;
 pub use auth::{Auth, InvalidToken, RootToken};
 use body::BodyTimeouts;
 use s2::error::{Code, Error};
+pub use s2::respond::Live;
+pub use terms::{Refused, Terms, passed, too_long};
 
 /// How long a browser may remember that it may ask.
 const CORS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -107,6 +111,7 @@ pub fn router(service: Service, options: ApiOptions) -> Router {
         .route("/metrics", get(metrics))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(from_fn(terms::keep))
         .layer(from_fn_with_state(api.clone(), drain_gate))
         .layer(from_fn_with_state(api.clone(), auth::authenticate))
         .layer(cors())

@@ -19,6 +19,12 @@ const FLUSH_MS: RangeInclusive<u64> = 0..=1_000;
 const APPEND_TIMEOUT_MS: RangeInclusive<u64> = 100..=600_000;
 const DRAIN_TIMEOUT_MS: RangeInclusive<u64> = 0..=600_000;
 
+/// The memory of a function.
+const LAMBDA_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
+/// What the runtime client cannot do without.
+const LAMBDA_VARIABLES: [&str; 4] =
+    ["AWS_LAMBDA_RUNTIME_API", "AWS_LAMBDA_FUNCTION_NAME", "AWS_LAMBDA_FUNCTION_VERSION", LAMBDA_MEMORY];
+
 /// The end of what is said when a token is needed.
 const NO_TOKEN: &str = "but there is no root token: \
     set LEAT_ROOT_TOKEN, --root-token-file or --root-token-secret";
@@ -131,6 +137,22 @@ impl<'a> Checker<'a> {
                 Responses::Buffer
             }
         }
+    }
+
+    /// What the environment of a function says: how many requests it is handed at a time.
+    pub(super) fn lambda_environment(&mut self) -> u32 {
+        for name in LAMBDA_VARIABLES {
+            if (self.lookup)(name).is_none() {
+                self.problem(format!("{name} is not set: `leat lambda` runs inside AWS Lambda only"));
+            }
+        }
+        if let Some(text) = (self.lookup)(LAMBDA_MEMORY)
+            && text.parse::<u16>().is_err()
+        {
+            self.problem(format!("{LAMBDA_MEMORY} is `{text}`; it must be a number of megabytes"));
+        }
+        let at_once = (self.lookup)("AWS_LAMBDA_MAX_CONCURRENCY").and_then(|text| text.parse().ok());
+        at_once.unwrap_or(1).max(1)
     }
 
     pub(super) fn drain_timeout(&mut self, text: &str) -> Duration {

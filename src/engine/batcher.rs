@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::task::TaskTracker;
 
 use super::admission::Rejection;
 use super::group::Group;
@@ -109,7 +110,8 @@ impl Stream {
         let driving = (!state.is_driven).then(|| {
             state.is_driven = true;
             let writer = state.writer.take().unwrap_or_default();
-            Driving(Some(Box::pin(drive(Driver { stream: self.clone(), is_done: false }, writer))))
+            let drive = drive(Driver { stream: self.clone(), is_done: false }, writer);
+            Driving { drive: Some(Box::pin(drive)), tasks: self.shared.tasks.clone() }
         });
         drop(state);
         self.queue.arrived.notify_one();
@@ -119,15 +121,18 @@ impl Stream {
 
 /// The driver of a queue, at first in the hands of the caller that found the queue idle: a lone append wakes no
 /// other task. Should that caller go away, or have its outcome while others wait, the driver goes on as a task.
-struct Driving(Option<BoxFuture<'static, ()>>);
+struct Driving {
+    drive: Option<BoxFuture<'static, ()>>,
+    tasks: TaskTracker,
+}
 
 impl Future for Driving {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(drive) = &mut self.0 else { return Poll::Ready(()) };
+        let Some(drive) = &mut self.drive else { return Poll::Ready(()) };
         ready!(drive.as_mut().poll(context));
-        self.0 = None;
+        self.drive = None;
         Poll::Ready(())
     }
 }
@@ -135,10 +140,10 @@ impl Future for Driving {
 impl Drop for Driving {
     fn drop(&mut self) {
         // A driver that panicked has given the queue back already.
-        if let (Some(drive), Ok(runtime)) = (self.0.take(), Handle::try_current())
+        if let (Some(drive), Ok(runtime)) = (self.drive.take(), Handle::try_current())
             && !std::thread::panicking()
         {
-            runtime.spawn(drive);
+            self.tasks.spawn_on(drive, &runtime);
         }
     }
 }

@@ -26,7 +26,7 @@ impl Stream {
     pub fn follow(self: &Arc<Self>) -> Follow {
         let mut poller = self.poller.0.lock().unwrap_or_else(PoisonError::into_inner);
         let poll = poller.upgrade().unwrap_or_else(|| {
-            let poll = Arc::new(Poll(tokio::spawn(poll(Arc::downgrade(self)))));
+            let poll = Arc::new(Poll(self.shared.tasks.spawn(poll(Arc::downgrade(self)))));
             *poller = Arc::downgrade(&poll);
             poll
         });

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
+use tokio_util::task::TaskTracker;
 
 pub use admission::Rejection;
 pub use batcher::Submitted;
@@ -152,6 +153,8 @@ struct Shared {
     options: Options,
     latency: PutLatency,
     objects: cache::ObjectCache,
+    /// What goes on by itself: uploads, pollers, and drivers that outlived their callers.
+    tasks: TaskTracker,
 }
 
 /// The engine of one process over one store; clones share everything.
@@ -170,7 +173,8 @@ impl Engine {
     pub fn new(store: Arc<dyn Store>, clock: Clock, options: Options) -> Self {
         let recent = Arc::new(Cache::new(options.streams_cached_max));
         let objects = cache::ObjectCache::new(options.cache_bytes_max);
-        let shared = Arc::new(Shared { store, clock, options, latency: PutLatency::default(), objects });
+        let (latency, tasks) = (PutLatency::default(), TaskTracker::new());
+        let shared = Arc::new(Shared { store, clock, options, latency, objects, tasks });
         Self { shared, recent, all: Arc::default() }
     }
 
@@ -196,6 +200,12 @@ impl Engine {
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.shared.options
+    }
+
+    /// Completes when no upload, no poller and no driver of a queue is at work that nobody waits for.
+    pub async fn settle(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
     }
 
     /// The handle of a stream, whether it exists or not. No request is made.

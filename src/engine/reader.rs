@@ -41,12 +41,19 @@ pub struct Batch {
     pub is_last: bool,
 }
 
-/// Where a read begins: the first record that is at or above all three.
-#[derive(Clone, Copy, Debug, Default)]
+/// Where a read begins: the first record that is at or above all three. And how much one batch may hold.
+#[derive(Clone, Copy, Debug)]
 struct Bounds {
     seq_num: u64,
     arrival_ms: u64,
     timestamp: u64,
+    metered_bytes_max: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { seq_num: 0, arrival_ms: 0, timestamp: 0, metered_bytes_max: BATCH_METERED_BYTES_MAX }
+    }
 }
 
 impl Bounds {
@@ -83,9 +90,17 @@ impl Stream {
         Ok(start)
     }
 
-    /// The records from `from` on that this version of the manifest has, within the limits of a batch.
-    pub async fn read_batch(&self, snapshot: &Arc<Snapshot>, from: u64, limits: ReadLimits) -> Result<Batch> {
-        self.read_from(snapshot, Bounds { seq_num: from, ..Bounds::default() }, limits).await
+    /// The records from `from` on that this version of the manifest has, within the limits of a batch, which
+    /// stops before `metered_bytes_max` unless its first record alone is larger.
+    pub async fn read_batch(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        from: u64,
+        limits: ReadLimits,
+        metered_bytes_max: u64,
+    ) -> Result<Batch> {
+        let bounds = Bounds { seq_num: from, metered_bytes_max, ..Bounds::default() };
+        self.read_from(snapshot, bounds, limits).await
     }
 
     /// Reads, and follows objects that a sweeper moved: a missing object means that the manifest is old, unless
@@ -313,7 +328,8 @@ impl Filler {
             self.batch.is_last = true;
             return false;
         }
-        if count > BATCH_RECORDS_MAX || metered > BATCH_METERED_BYTES_MAX {
+        let bytes_max = if count == 1 { BATCH_METERED_BYTES_MAX } else { self.bounds.metered_bytes_max };
+        if count > BATCH_RECORDS_MAX || metered > bytes_max {
             return false;
         }
         self.metered_bytes = metered;

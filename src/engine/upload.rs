@@ -33,7 +33,7 @@ fn start<T: Send + 'static>(
     upload: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Uploading<T> {
     let upload = tokio::time::timeout(shared.options.write_timeout, upload);
-    tokio::spawn(async move {
+    shared.tasks.spawn(async move {
         upload.await.unwrap_or(Err(Error::Overloaded("the store did not take an upload in time")))
     })
 }

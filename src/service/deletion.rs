@@ -21,6 +21,7 @@ use crate::storage::register::Outcome;
 use crate::types::limits::LIST_PAGE_NAMES_MAX;
 use crate::types::name::{BasinName, StreamNamePart};
 use crate::types::stream::ListRequest;
+use crate::types::time::Deadline;
 
 /// Streams ended at the same time.
 const ENDED_AT_ONCE: usize = 16;
@@ -28,6 +29,24 @@ const ENDED_AT_ONCE: usize = 16;
 impl Service {
     /// Accepts the deletion of a basin and everything in it, and works at it; a repeat works on.
     pub async fn delete_basin(&self, name: &BasinName) -> Result<()> {
+        let incarnation = self.begin_deletion(name).await?;
+        let (service, name) = (self.clone(), name.clone());
+        self.tasks.spawn(async move { service.work_at_deletion(&name, incarnation).await });
+        Ok(())
+    }
+
+    /// The same where nothing may run after the answer: it is worked at until the deadline.
+    pub async fn delete_basin_within(&self, name: &BasinName, deadline: Deadline) -> Result<()> {
+        let incarnation = self.begin_deletion(name).await?;
+        let work = self.work_at_deletion(name, incarnation);
+        if tokio::time::timeout(deadline.remaining(), work).await.is_err() {
+            tracing::info!(basin = %name, "the deletion of a basin is left for its next DELETE");
+        }
+        Ok(())
+    }
+
+    /// From here on the basin is being deleted, whoever works at it.
+    async fn begin_deletion(&self, name: &BasinName) -> Result<Incarnation> {
         let found = load_basin(self.store(), name).await?;
         let state = found.as_ref().map(|f| (f.doc.head.state, f.doc.head.incarnation));
         let incarnation = match state {
@@ -44,13 +63,13 @@ impl Service {
             }
         };
         self.basins.remove(name);
-        let (service, name) = (self.clone(), name.clone());
-        self.tasks.spawn(async move {
-            if let Err(error) = service.finish_deletion(&name, incarnation).await {
-                tracing::warn!(%error, basin = %name, "the deletion of a basin stopped; a repeat goes on");
-            }
-        });
-        Ok(())
+        Ok(incarnation)
+    }
+
+    async fn work_at_deletion(&self, name: &BasinName, incarnation: Incarnation) {
+        if let Err(error) = self.finish_deletion(name, incarnation).await {
+            tracing::warn!(%error, basin = %name, "the deletion of a basin stopped; a repeat goes on");
+        }
     }
 
     async fn accept_deletion(&self, name: &BasinName, incarnation: Incarnation) -> Result<()> {

@@ -71,6 +71,13 @@ impl Service {
         self.tasks.wait().await;
     }
 
+    /// Completes when nothing goes on here but what somebody waits for: no deletion, no upload, no look at a
+    /// tail, no commit of batches whose callers are gone.
+    pub async fn settle(&self) {
+        self.finish().await;
+        self.engine.settle().await;
+    }
+
     /// What an unset storage class means.
     #[must_use]
     pub fn default_storage_class(&self) -> StorageClass {

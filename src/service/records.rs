@@ -13,6 +13,7 @@ use crate::storage::key::{Incarnation, random_below};
 use crate::storage::meta::BasinRecord;
 use crate::telemetry::count_cache;
 use crate::types::config::StreamConfigLayer;
+use crate::types::limits::BATCH_METERED_BYTES_MAX;
 use crate::types::name::{BasinName, StreamName};
 use crate::types::record::{AppendAck, AppendInput, ReadBatch, ReadLimits, ReadRequest, StreamPosition};
 use crate::types::time::Deadline;
@@ -70,6 +71,8 @@ pub struct ReadSession {
     snapshot: Arc<Snapshot>,
     next_seq_num: u64,
     limits: ReadLimits,
+    /// Metered bytes of one batch, unless its first record alone is larger.
+    batch_bytes_max: u64,
     /// Batches asked for beyond the one that is waited for: none at first, twice as many each time, because a
     /// client that came so far is likely to read on.
     ahead_batches: u64,
@@ -84,6 +87,13 @@ pub struct ReadSession {
 }
 
 impl ReadSession {
+    /// The same in smaller batches: each stops before this many metered bytes, unless its first record alone is
+    /// larger.
+    #[must_use]
+    pub fn in_batches_of(self, metered_bytes_max: u64) -> Self {
+        Self { batch_bytes_max: metered_bytes_max.min(BATCH_METERED_BYTES_MAX), ..self }
+    }
+
     /// The next event; `None` is the clean end. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<ReadEvent>> {
         while !self.is_done {
@@ -136,7 +146,8 @@ impl ReadSession {
     }
 
     async fn step_read(&mut self, tail: StreamPosition) -> Result<Option<ReadEvent>> {
-        let read = self.stream.read_batch(&self.snapshot, self.next_seq_num, self.limits);
+        let read =
+            self.stream.read_batch(&self.snapshot, self.next_seq_num, self.limits, self.batch_bytes_max);
         let ahead = self.stream.fetch_ahead(&self.snapshot, self.next_seq_num, self.ahead_batches);
         let (read, ()) = futures::join!(read, ahead);
         let batch = read.map_err(|e| self.of_stream(e))?;
@@ -278,6 +289,7 @@ impl Service {
             snapshot,
             next_seq_num,
             limits: request.limits,
+            batch_bytes_max: BATCH_METERED_BYTES_MAX,
             ahead_batches: 0,
             wait,
             follow: None,

@@ -10,6 +10,7 @@ use super::wire::config::{BasinConfig, BasinReconfiguration};
 use super::wire::resources::{BasinInfo, CreateBasin, EnsureBasin, ListBasins};
 use super::{locations, respond};
 use crate::api::Api;
+use crate::api::terms::{OfFront, Terms};
 
 /// `GET /v1/basins`
 pub(super) async fn list(State(api): State<Api>, Query(query): Query) -> Result<Response> {
@@ -61,7 +62,14 @@ pub(super) async fn reconfigure(
 }
 
 /// `DELETE /v1/basins/{basin}`
-pub(super) async fn delete(State(api): State<Api>, BasinInPath(name): BasinInPath) -> Result<Response> {
-    api.service.delete_basin(&name).await?;
+pub(super) async fn delete(
+    State(api): State<Api>,
+    OfFront(terms): OfFront,
+    BasinInPath(name): BasinInPath,
+) -> Result<Response> {
+    match terms {
+        Some(Terms { ends, runs_on: false, .. }) => api.service.delete_basin_within(&name, ends).await?,
+        _ => api.service.delete_basin(&name).await?,
+    }
     Ok(respond::accepted())
 }

@@ -164,6 +164,26 @@ impl Error {
         service::Error::Draining.into()
     }
 
+    /// The end of an answer that must be over: whoever reads on gets the rest.
+    pub(crate) fn ending() -> Self {
+        Self::new(Code::ServerDraining, "this answer must end here; read on after what it delivered")
+    }
+
+    /// The answer for a handler that has none when its time is over. `storage` promises nothing about side effects.
+    pub(in crate::api) fn out_of_time() -> Self {
+        let why = "there was no outcome before the function's time was over, so a change may or may not have \
+                   happened; read it back before trying again";
+        Self::new(Code::Storage, why)
+    }
+
+    /// An answer, or a record in it, that is too long for its front.
+    pub(in crate::api) fn too_long(bytes: usize, bytes_max: usize) -> Self {
+        Self::invalid(format!(
+            "the answer takes {bytes} bytes, and this front takes at most {bytes_max}; read over a front that \
+             streams, or with `accept: application/protobuf`"
+        ))
+    }
+
     /// A body that could not be had; `malformed` is the code for a body that is not what it claims to be.
     pub(in crate::api) fn from_body(error: &BodyError, malformed: Code) -> Self {
         let code = match error {

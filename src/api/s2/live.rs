@@ -2,9 +2,11 @@
 //!
 //! The body never just stops before the read is finished: a client takes its end (for events, `[DONE]`) for a
 //! finished read. Anything else is an `error` event or a terminal frame, after which it comes back and resumes.
+//! Behind a front that takes an answer only whole, it ends so at its first pause after records.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -18,26 +20,47 @@ use super::wire::Format;
 use super::wire::events::{EventId, EventWriter};
 use super::{frame, proto, respond};
 use crate::api::compression::Coding;
+use crate::api::terms::{Terms, ended, escaped_bytes};
 use crate::api::{Api, drained, panicked};
 use crate::service;
 use crate::service::records::{ReadEvent, ReadSession};
 use crate::types::record::{ReadBatch, StreamPosition};
 use crate::types::time::Clock;
 
+/// A pause after records that ends an answer which goes out whole.
+const PAUSE: Duration = Duration::from_millis(50);
+
 type Events = Pin<Box<dyn Stream<Item = service::Result<ReadEvent>> + Send>>;
 
 /// The answer to a read as server-sent events.
-pub(super) fn events(api: &Api, session: ReadSession, format: Format, resumed: Option<EventId>) -> Response {
+pub(super) fn events(
+    (api, terms): (&Api, Option<Terms>),
+    session: ReadSession,
+    format: Format,
+    resumed: Option<EventId>,
+) -> Response {
     let writer = Writer::Events(EventWriter::new(format, resumed));
-    respond::stream("text/event-stream", body(api, session, writer))
+    respond::stream("text/event-stream", body((api, terms), session, writer))
 }
 
 /// The answer to a read over a session, with its frames compressed or not.
-pub(super) fn frames(api: &Api, session: ReadSession, coding: Option<Coding>) -> Response {
-    respond::stream(respond::SESSION, body(api, session, Writer::Frames(coding)))
+pub(super) fn frames(
+    (api, terms): (&Api, Option<Terms>),
+    session: ReadSession,
+    coding: Option<Coding>,
+) -> Response {
+    respond::stream(respond::SESSION, body((api, terms), session, Writer::Frames(coding)))
 }
 
-fn body(api: &Api, session: ReadSession, writer: Writer) -> Body {
+fn body((api, terms): (&Api, Option<Terms>), session: ReadSession, writer: Writer) -> Body {
+    let batch_bytes_max = terms.and_then(|terms| match &writer {
+        Writer::Events(_) => terms.json_batch_bytes_max(),
+        Writer::Frames(_) => terms.proto_batch_bytes_max(),
+    });
+    let session = match batch_bytes_max {
+        Some(bytes_max) => session.in_batches_of(bytes_max),
+        None => session,
+    };
     let events =
         stream::unfold(
             session,
@@ -47,6 +70,8 @@ fn body(api: &Api, session: ReadSession, writer: Writer) -> Body {
         events: events.boxed(),
         writer,
         draining: api.options.draining.clone(),
+        terms,
+        room: terms.and_then(|terms| terms.body_bytes_max()).map(Room::new),
         clock: api.options.clock.clone(),
         span: Span::current(),
         phase: Phase::Running,
@@ -85,12 +110,35 @@ impl Writer {
         }
     }
 
+    /// What a frame takes of an answer that goes out whole, as text or as base64.
+    fn whole_bytes(&self, frame: &[u8]) -> usize {
+        match self {
+            Self::Events(_) => escaped_bytes(frame),
+            Self::Frames(_) => (frame.len() + 2) * 4 / 3,
+        }
+    }
+
     /// What says that the read is finished, beside the end of the body.
     fn done(&self) -> Option<Bytes> {
         match self {
             Self::Events(_) => Some(EventWriter::done()),
             Self::Frames(_) => None,
         }
+    }
+}
+
+/// What is left of an answer that goes out whole.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    bytes_max: usize,
+    bytes: usize,
+    /// Whether there is anything in it that is worth an answer.
+    has_records: bool,
+}
+
+impl Room {
+    fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, bytes: 0, has_records: false }
     }
 }
 
@@ -105,6 +153,8 @@ struct Frames {
     events: Events,
     writer: Writer,
     draining: watch::Receiver<bool>,
+    terms: Option<Terms>,
+    room: Option<Room>,
     clock: Clock,
     span: Span,
     phase: Phase,
@@ -123,22 +173,46 @@ impl Frames {
         if self.phase == Phase::Ended {
             return None;
         }
-        // Draining first: a reader that is far behind always has a next event.
+        let next = AssertUnwindSafe(self.next_frame()).catch_unwind().await;
+        next.unwrap_or_else(|payload| Some(self.fail(&panicked(&*payload))))
+    }
+
+    async fn next_frame(&mut self) -> Option<Bytes> {
+        let has_records = self.room.is_some_and(|room| room.has_records);
+        // Ends first: a reader that is far behind always has a next event.
         let next = tokio::select! {
             biased;
             () = drained(&mut self.draining) => return Some(self.fail(&Error::draining())),
-            next = AssertUnwindSafe(self.events.next()).catch_unwind() => next,
+            () = ended(self.terms) => return Some(self.fail(&Error::ending())),
+            next = self.events.next() => next,
+            () = tokio::time::sleep(PAUSE), if has_records => return Some(self.fail(&Error::ending())),
         };
-        Some(match next {
-            Ok(Some(Ok(ReadEvent::Batch(batch)))) => self.writer.batch(batch),
-            Ok(Some(Ok(ReadEvent::Heartbeat(tail)))) => self.writer.heartbeat(self.clock.now_ms(), tail),
-            Ok(Some(Err(error))) => self.fail(&error.into()),
-            Ok(None) => {
+        let (frame, is_batch) = match next {
+            Some(Ok(ReadEvent::Batch(batch))) => (self.writer.batch(batch), true),
+            Some(Ok(ReadEvent::Heartbeat(tail))) => (self.writer.heartbeat(self.clock.now_ms(), tail), false),
+            Some(Err(error)) => return Some(self.fail(&error.into())),
+            None => {
                 self.phase = Phase::Ended;
                 return self.writer.done();
             }
-            Err(payload) => self.fail(&panicked(&*payload)),
-        })
+        };
+        Some(self.fit(frame, is_batch))
+    }
+
+    /// The frame, or the end of the body if there is no room for it.
+    fn fit(&mut self, frame: Bytes, is_batch: bool) -> Bytes {
+        let Some(mut room) = self.room else { return frame };
+        room.bytes += self.writer.whole_bytes(&frame);
+        if room.bytes <= room.bytes_max {
+            room.has_records |= is_batch;
+            self.room = Some(room);
+            return frame;
+        }
+        match room.has_records {
+            true => self.fail(&Error::ending()),
+            // It would not fit into an answer of its own either.
+            false => self.fail(&Error::too_long(room.bytes, room.bytes_max)),
+        }
     }
 
     fn fail(&mut self, error: &Error) -> Bytes {
@@ -151,6 +225,7 @@ impl Frames {
 mod tests {
     use super::*;
     use crate::types::record::SequencedRecord;
+    use crate::types::time::Deadline;
 
     fn running(events: Events) -> (watch::Sender<bool>, Frames) {
         let (sender, draining) = watch::channel(false);
@@ -158,6 +233,8 @@ mod tests {
             events,
             writer: Writer::Events(EventWriter::new(Format::Raw, None)),
             draining,
+            terms: None,
+            room: None,
             clock: Clock::manual(99),
             span: Span::none(),
             phase: Phase::Running,
@@ -220,6 +297,48 @@ mod tests {
             let text = text(frames).await;
             assert!(text.starts_with("event: error\ndata: {\"code\":\"server_draining\""), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_an_answer_is_not_the_end_of_the_read() {
+        for events in [stream::pending().boxed(), stream::repeat(()).map(|()| batch(0)).boxed()] {
+            let (_sender, mut frames) = running(events);
+            let soon = Deadline::after(Duration::from_millis(20));
+            frames.terms = Some(Terms { ends: soon, last_call: soon, whole_bytes_max: None, runs_on: false });
+            let text = text(frames).await;
+            assert!(text.contains("event: error\ndata: {\"code\":\"server_draining\""), "{text}");
+            assert!(!text.contains("DONE"), "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_whole_answer_ends_at_the_first_pause_after_records() {
+        let tail = StreamPosition { seq_num: 2, timestamp: 1 };
+        let later = stream::once(async {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            batch(0)
+        });
+        let events = stream::iter([Ok(ReadEvent::Heartbeat(tail))]).chain(later).chain(stream::pending());
+        let (_sender, mut frames) = running(events.boxed());
+        frames.room = Some(Room::new(1_000));
+        let text = text(frames).await;
+        let order: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        assert_eq!(order, ["ping", "batch", "error"]);
+        assert!(text.contains("server_draining"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_whole_answer_is_full_before_it_is_too_long() {
+        let (_sender, mut frames) = running(stream::iter((0..10).map(batch)).boxed());
+        frames.room = Some(Room::new(400));
+        let all = text(frames).await;
+        let (records, end) = all.split_once("event: error").expect("an end");
+        assert!(escaped_bytes(records.as_bytes()) <= 400, "{all}");
+        assert!(records.contains("\"seq_num\":3") && end.contains("server_draining"), "{all}");
+        let (_sender, mut frames) = running(stream::iter([batch(0)]).boxed());
+        frames.room = Some(Room::new(20));
+        let all = text(frames).await;
+        assert!(all.starts_with("event: error\ndata: {\"code\":\"invalid\""), "{all}");
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use super::read_params::ReadParams;
 use super::wire::TailResponse;
 use super::wire::records::{AppendAck, ReadBatch, append_input};
 use super::{append_session, live, proto, respond};
+use crate::api::terms::{OfFront, Terms, ended};
 use crate::api::{Api, drained};
 use crate::service::records::StreamRef;
 use crate::types::config::StreamConfigLayer;
@@ -32,6 +33,7 @@ pub(super) async fn check_tail(
 /// `POST /v1/streams/{stream}/records`
 pub(super) async fn append(
     State(api): State<Api>,
+    OfFront(terms): OfFront,
     BasinHeader(basin): BasinHeader,
     StreamInPath(name): StreamInPath,
     request: Request,
@@ -39,6 +41,7 @@ pub(super) async fn append(
     let (Parts { version, headers, .. }, body) = request.into_parts();
     let stream = stream_ref(basin, name, &headers)?;
     let input = match headers::body_kind(&headers) {
+        BodyKind::Session if terms.is_some() => return Err(needs_a_server()),
         BodyKind::Session if version < Version::HTTP_2 => return Err(needs_full_duplex()),
         BodyKind::Session => {
             let session = api.service.append_session(&stream).await?;
@@ -61,6 +64,7 @@ pub(super) async fn append(
 /// `GET /v1/streams/{stream}/records`
 pub(super) async fn read(
     State(api): State<Api>,
+    OfFront(terms): OfFront,
     BasinHeader(basin): BasinHeader,
     StreamInPath(name): StreamInPath,
     Query(query): Query,
@@ -70,31 +74,42 @@ pub(super) async fn read(
     let params = ReadParams::parse(&query)?;
     if headers::body_kind(&headers) == BodyKind::Session {
         let session = api.service.read_session(&stream, params.session(None)?).await?;
-        return Ok(live::frames(&api, session, headers::session_coding(&headers)));
+        return Ok(live::frames((&api, terms), session, headers::session_coding(&headers)));
     }
     match headers::answer_kind(&headers) {
         AnswerKind::Events => {
             let format = headers::format(&headers)?;
             let resumed = headers::last_event_id(&headers)?;
             let session = api.service.read_session(&stream, params.session(resumed)?).await?;
-            Ok(live::events(&api, session, format, resumed))
+            Ok(live::events((&api, terms), session, format, resumed))
         }
         AnswerKind::Proto => {
-            let batch = read_once(&api, &stream, params.unary()?).await?;
+            let bytes_max = terms.and_then(|terms| terms.proto_batch_bytes_max());
+            let batch = read_once((&api, terms), &stream, params.unary()?, bytes_max).await?;
             Ok(respond::proto(proto::encode_batch(batch)))
         }
         AnswerKind::Json => {
             let format = headers::format(&headers)?;
-            let batch = read_once(&api, &stream, params.unary()?).await?;
+            let bytes_max = terms.and_then(|terms| terms.json_batch_bytes_max());
+            let batch = read_once((&api, terms), &stream, params.unary()?, bytes_max).await?;
             Ok(respond::json(StatusCode::OK, &ReadBatch { format, batch: &batch }))
         }
     }
 }
 
-/// A read that is answered once; one that waits for records is sent elsewhere when the server drains.
-async fn read_once(api: &Api, stream: &StreamRef, request: ReadRequest) -> Result<record::ReadBatch> {
+/// A read that is answered once; one that waits for records is sent elsewhere when the server drains, and ends
+/// early where the front demands it.
+async fn read_once(
+    (api, terms): (&Api, Option<Terms>),
+    stream: &StreamRef,
+    request: ReadRequest,
+    batch_bytes_max: Option<u64>,
+) -> Result<record::ReadBatch> {
     let may_wait = request.wait_secs.is_some_and(|secs| secs > 0);
     let mut session = api.service.read_session(stream, request).await?;
+    if let Some(bytes_max) = batch_bytes_max {
+        session = session.in_batches_of(bytes_max);
+    }
     if !may_wait {
         return Ok(session.first_batch().await?);
     }
@@ -103,12 +118,21 @@ async fn read_once(api: &Api, stream: &StreamRef, request: ReadRequest) -> Resul
         biased;
         batch = session.first_batch() => Ok(batch?),
         () = drained(&mut draining) => Err(Error::draining()),
+        () = ended(terms) => Ok(record::ReadBatch::default()),
     }
 }
 
 fn stream_ref(basin: BasinName, name: StreamName, headers: &HeaderMap) -> Result<StreamRef> {
     headers::check_encryption_key(headers)?;
     Ok(StreamRef { basin, name, config: headers::stream_config(headers)? })
+}
+
+fn needs_a_server() -> Error {
+    Error::new(
+        Code::NotImplemented,
+        "an append session cannot be served by a function, which is handed a request only once all of it has \
+         come: use single appends, or `leat serve` on the same bucket",
+    )
 }
 
 fn needs_full_duplex() -> Error {

@@ -1,5 +1,6 @@
 //! Answers: status, content type, body.
 
+use axum::Extension;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -37,6 +38,10 @@ pub(super) fn proto(message: Vec<u8>) -> Response {
 /// The content type of a session.
 pub(super) const SESSION: &str = "s2s/proto";
 
+/// An extension of an answer whose body goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Live;
+
 /// An answer whose body goes on: nothing between here and the client may keep or change it.
 pub(super) fn stream(content_type: &'static str, body: Body) -> Response {
     let headers = [
@@ -44,7 +49,7 @@ pub(super) fn stream(content_type: &'static str, body: Body) -> Response {
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
         (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
-    (headers, body).into_response()
+    (Extension(Live), headers, body).into_response()
 }
 
 fn with_type(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response {

@@ -10,14 +10,18 @@ use super::respond;
 use super::wire::config::{StreamConfig, StreamReconfiguration};
 use super::wire::resources::{CreateStream, ListStreams, StreamInfo};
 use crate::api::Api;
+use crate::api::terms::OfFront;
 
 /// `GET /v1/streams`
 pub(super) async fn list(
     State(api): State<Api>,
+    OfFront(terms): OfFront,
     BasinHeader(basin): BasinHeader,
     Query(query): Query,
 ) -> Result<Response> {
-    let page = api.service.list_streams(&basin, extract::stream_list(&query)?).await?;
+    let mut request = extract::stream_list(&query)?;
+    request.limit = terms.map_or(request.limit, |terms| request.limit.min(terms.names_max()));
+    let page = api.service.list_streams(&basin, request).await?;
     Ok(respond::json(StatusCode::OK, &ListStreams::from(page)))
 }
 
