@@ -22,6 +22,7 @@ mod world;
 mod appends;
 mod bucket;
 mod crashes;
+mod function;
 mod lives;
 mod refused;
 

@@ -111,6 +111,12 @@ impl World {
         }
     }
 
+    /// The same on whatever answers below this URL.
+    pub fn at(url: &str, basin: &str) -> Self {
+        let address = url.split('/').nth(2).unwrap_or_default().to_owned();
+        Self { client: http_1(), url: url.to_owned(), address, basin: basin.to_owned() }
+    }
+
     /// The same over another client.
     pub fn over(&self, client: reqwest::Client) -> Self {
         Self { client, ..self.clone() }

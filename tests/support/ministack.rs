@@ -32,6 +32,8 @@ impl MiniStack {
             .env("LOG_LEVEL", "WARNING")
             .env("S3_DATA_DIR", folder.join("ministack-s3"))
             .env("STATE_DIR", folder.join("ministack-state"))
+            // A function would inherit it instead of its own.
+            .env_remove("AWS_ENDPOINT_URL")
             .env_remove("S3_PERSIST")
             .env_remove("PERSIST_STATE");
         Self(Emulator::start("ministack", &mut command, format!("127.0.0.1:{port}"), bucket))
