@@ -5,11 +5,16 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 tools=$target/tools
 server=
+serving=
+scratch=
 
 finish() {
-    local status=$?
+    local status=$? started
     trap - EXIT
-    [ -z "$server" ] || { kill "$server" 2>/dev/null && wait "$server"; } || true
+    for started in $serving $server; do
+        kill "$started" 2>/dev/null && wait "$started" || true
+    done
+    [ -z "$scratch" ] || rm -rf "$scratch"
     exit "$status"
 }
 trap finish EXIT
@@ -38,5 +43,5 @@ await() {
 # Leat on the bucket `leat` of an endpoint: its address, access key and secret key.
 leat() {
     export AWS_ENDPOINT_URL=$1 AWS_ACCESS_KEY_ID=$2 AWS_SECRET_ACCESS_KEY=$3 AWS_REGION=us-east-1
-    cargo run --release --locked -- serve --store s3://leat/leat
+    cargo run --locked -- serve --store s3://leat/leat
 }

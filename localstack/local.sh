@@ -9,12 +9,12 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then
 fi
 environment localstack tests/support/localstack.txt "$python"
 
-data=$(mktemp -d)
+scratch=$(mktemp -d)
 # From its own folder: one in the working directory that is called like a module of it would be taken for that.
 (
     cd "$tools/localstack"
     exec env GATEWAY_LISTEN=127.0.0.1:4566 SERVICES=s3 STRICT_SERVICE_LOADING=1 EAGER_SERVICE_LOADING=1 \
-        FILESYSTEM_ROOT="$data" LOCALSTACK_VOLUME_DIR="$data" XDG_CACHE_HOME="$data/cache" \
+        FILESYSTEM_ROOT="$scratch" LOCALSTACK_VOLUME_DIR="$scratch" XDG_CACHE_HOME="$scratch/cache" \
         DISABLE_EVENTS=1 SKIP_SSL_CERT_DOWNLOAD=1 DNS_ADDRESS=0 bin/python -m localstack.runtime.main
 ) &
 server=$!
