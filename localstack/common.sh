@@ -9,10 +9,16 @@ serving=
 scratch=
 
 finish() {
-    local status=$? started
+    local status=$? started _
     trap - EXIT
     for started in $serving $server; do
-        kill "$started" 2>/dev/null && wait "$started" || true
+        kill "$started" 2>/dev/null || true
+        # LocalStack does not always end when it is asked to.
+        for _ in $(seq 50); do
+            kill -0 "$started" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "$started" 2>/dev/null || true
     done
     [ -z "$scratch" ] || rm -rf "$scratch"
     exit "$status"
