@@ -103,12 +103,7 @@ impl World {
 
     /// A basin of this name, not created, on a server of the test's own.
     pub fn on(server: &Server, basin: &str) -> Self {
-        Self {
-            client: http_1(),
-            url: server.url.clone(),
-            address: server.address.clone(),
-            basin: basin.to_owned(),
-        }
+        Self::at(&server.url, basin)
     }
 
     /// The same on whatever answers below this URL.

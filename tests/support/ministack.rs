@@ -9,7 +9,10 @@ use super::tools;
 
 /// A running MiniStack with one empty bucket; killed when dropped.
 #[derive(Debug)]
-pub struct MiniStack(Emulator);
+pub struct MiniStack {
+    emulator: Emulator,
+    _scratch: tempfile::TempDir,
+}
 
 impl MiniStack {
     /// Installs it if needed, starts it and creates the bucket.
@@ -22,6 +25,8 @@ impl MiniStack {
         let python = tools::ministack();
         let port = free_port();
         let folder = tools::folder();
+        // Where it unpacks the code of functions, and leaves it.
+        let scratch = tempfile::tempdir().expect("a temporary folder");
         let mut command = Command::new(python.join("bin").join("ministack"));
         command
             .current_dir(&folder)
@@ -31,12 +36,14 @@ impl MiniStack {
             .env("SERVICES", services)
             .env("LOG_LEVEL", "WARNING")
             .env("S3_DATA_DIR", folder.join("ministack-s3"))
+            .env("TMPDIR", scratch.path())
             .env("STATE_DIR", folder.join("ministack-state"))
             // A function would inherit it instead of its own.
             .env_remove("AWS_ENDPOINT_URL")
             .env_remove("S3_PERSIST")
             .env_remove("PERSIST_STATE");
-        Self(Emulator::start("ministack", &mut command, format!("127.0.0.1:{port}"), bucket))
+        let emulator = Emulator::start("ministack", &mut command, format!("127.0.0.1:{port}"), bucket);
+        Self { emulator, _scratch: scratch }
     }
 
     /// The one that other tests of this binary use as well; killed when the last of them ends.
@@ -50,6 +57,6 @@ impl Deref for MiniStack {
     type Target = Emulator;
 
     fn deref(&self) -> &Emulator {
-        &self.0
+        &self.emulator
     }
 }
