@@ -1,7 +1,8 @@
 //! One suite of behaviour, run over every backend of the store: memory, a local folder, S3.
 //!
-//! S3 is MiniStack and LocalStack, which the tests install and start. With `LEAT_SUITE_BUCKET` and the variables
-//! that Leat itself reads, `cargo test --test store_suite given -- --ignored` runs it over any other bucket.
+//! S3 is MiniStack and LocalStack, which the tests install and start. With `LEAT_SUITE_BUCKET`,
+//! `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, the tests `given -- --ignored` run it over any
+//! other bucket.
 //! At the end of the file: what only a local folder has to stand, other processes and `kill -9`.
 
 #![allow(
@@ -80,29 +81,29 @@ async fn localstack_backend() -> Backend {
 
 /// The bucket that the environment names.
 async fn given_backend() -> Backend {
-    let variable = |name| std::env::var(name).ok();
-    let bucket = variable("LEAT_SUITE_BUCKET").expect("LEAT_SUITE_BUCKET names a bucket");
-    let options = S3Options {
-        endpoint: variable("AWS_ENDPOINT_URL"),
-        region: variable("AWS_REGION"),
-        access_key_id: variable("AWS_ACCESS_KEY_ID"),
-        secret_access_key: variable("AWS_SECRET_ACCESS_KEY"),
-        session_token: variable("AWS_SESSION_TOKEN"),
-        ..S3Options::default()
-    };
-    let url = format!("s3://{bucket}/{}-{}", std::process::id(), fresh_prefix());
+    let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+    let options = server(
+        &variable("AWS_ENDPOINT_URL"),
+        &variable("AWS_ACCESS_KEY_ID"),
+        &variable("AWS_SECRET_ACCESS_KEY"),
+    );
+    let url = format!("s3://{}/{}-{}", variable("LEAT_SUITE_BUCKET"), std::process::id(), fresh_prefix());
     let store = open(&url.parse().unwrap(), &options).unwrap();
     Backend { store, writers: 8, rounds: 5, keys: 1_100, _held: Held::Nothing }
 }
 
-fn emulated(server: &Emulator) -> Arc<dyn Store> {
-    let options = S3Options {
-        endpoint: Some(format!("http://{}", server.address)),
-        access_key_id: Some("test".to_owned()),
-        secret_access_key: Some("test".to_owned()),
+fn emulated(emulator: &Emulator) -> Arc<dyn Store> {
+    let options = server(&format!("http://{}", emulator.address), "test", "test");
+    open(&emulator.store(&fresh_prefix()).parse().unwrap(), &options).unwrap()
+}
+
+fn server(endpoint: &str, key_id: &str, secret_key: &str) -> S3Options {
+    S3Options {
+        endpoint: Some(endpoint.to_owned()),
+        access_key_id: Some(key_id.to_owned()),
+        secret_access_key: Some(secret_key.to_owned()),
         ..S3Options::default()
-    };
-    open(&server.store(&fresh_prefix()).parse().unwrap(), &options).unwrap()
+    }
 }
 
 fn fresh_prefix() -> String {
@@ -505,12 +506,7 @@ async fn the_probe_passes(backend: &Backend) {
 #[tokio::test]
 async fn an_unreachable_store_ends_the_probe_with_its_reason() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let options = S3Options {
-        endpoint: Some(format!("http://{closed}")),
-        access_key_id: Some("test".to_owned()),
-        secret_access_key: Some("test".to_owned()),
-        ..S3Options::default()
-    };
+    let options = server(&format!("http://{closed}"), "test", "test");
     let store = open(&"s3://nowhere".parse().unwrap(), &options).unwrap();
     let begun = monotonic();
     let error = probe(store.as_ref(), "suite", Deadline::after(Duration::from_secs(2))).await.unwrap_err();
