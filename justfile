@@ -39,6 +39,10 @@ seaweedfs:
 soak:
     cargo test --release --test it soak_ -- --ignored --nocapture
 
+# What a streamed answer of the function costs beside a whole one
+measure-lambda:
+    cargo test --release --test lambda measure_ -- --ignored --nocapture
+
 # What an append costs beside a raw PUT; about a minute
 bench *args:
     cargo bench --bench append -- {{args}}

@@ -2,12 +2,13 @@
 //!
 //! The same router is served over a socket and under Lambda. From the outside in, a request passes the
 //! observer (`observe`: request id, span, log line, metrics, panics), the discarding of unread bodies
-//! (`leftover`), CORS, the check of its token (`auth`), the drain gate, the terms of its front (`terms`), and its
-//! handler.
+//! (`leftover`), CORS, the check of its token (`auth`), the drain gate, the net of a function (`front`, on
+//! the `terms` of its request), and its handler.
 
 mod auth;
 mod body;
 mod compression;
+mod front;
 mod leftover;
 mod observe;
 mod s2;
@@ -31,9 +32,10 @@ use crate::service::Service;
 use crate::types::time::Clock;
 pub use auth::{Auth, InvalidToken, RootToken};
 use body::BodyTimeouts;
+pub use front::{Refused, too_long};
 use s2::error::{Code, Error};
 pub use s2::respond::Live;
-pub use terms::{Refused, Terms, passed, too_long};
+pub use terms::{Terms, passed};
 
 /// How long a browser may remember that it may ask.
 const CORS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -111,7 +113,7 @@ pub fn router(service: Service, options: ApiOptions) -> Router {
         .route("/metrics", get(metrics))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
-        .layer(from_fn(terms::keep))
+        .layer(from_fn(front::keep))
         .layer(from_fn_with_state(api.clone(), drain_gate))
         .layer(from_fn_with_state(api.clone(), auth::authenticate))
         .layer(cors())

@@ -7,12 +7,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Request};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::extract::FromRequestParts;
+use http::Extensions;
 use http::request::Parts;
 
-use super::s2::error::{Code, Error};
 use crate::types::limits::LIST_PAGE_NAMES_MAX;
 use crate::types::time::Deadline;
 
@@ -42,6 +40,11 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// The terms of a request, if it has any.
+    pub(super) fn of(extensions: &Extensions) -> Option<Self> {
+        extensions.get().copied()
+    }
+
     /// Metered bytes of a batch that fits as JSON whatever it holds, unless one record alone does not.
     pub(super) fn json_batch_bytes_max(&self) -> Option<u64> {
         Some((self.body_bytes_max()? / JSON_BYTES_PER_METERED_BYTE) as u64)
@@ -72,46 +75,7 @@ impl<S: Sync> FromRequestParts<S> for OfFront {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        Ok(Self(parts.extensions.get().copied()))
-    }
-}
-
-/// An extension of a request that the front handed over in a way that cannot be understood; what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The path, or the method.
-    Path(String),
-    /// The query.
-    Query(String),
-    /// A header.
-    Header(String),
-    /// The body.
-    Body(String),
-}
-
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Path(why) => Self::new(Code::BadPath, why),
-            Refused::Query(why) => Self::new(Code::BadQuery, why),
-            Refused::Header(why) => Self::new(Code::BadHeader, why),
-            Refused::Body(why) => Self::new(Code::BadJson, why),
-        }
-    }
-}
-
-/// Refuses what cannot be understood, and answers for a handler that takes too long.
-pub(super) async fn keep(request: Request, next: Next) -> Response {
-    if let Some(refused) = request.extensions().get::<Refused>() {
-        return Error::from(refused.clone()).into_response();
-    }
-    let Some(Terms { last_call, .. }) = request.extensions().get().copied() else {
-        return next.run(request).await;
-    };
-    tokio::select! {
-        biased;
-        response = next.run(request) => response,
-        () = passed(last_call) => Error::out_of_time().into_response(),
+        Ok(Self(Terms::of(&parts.extensions)))
     }
 }
 
@@ -132,12 +96,6 @@ pub(super) async fn ended(terms: Option<Terms>) {
         Some(terms) => passed(terms.ends).await,
         None => std::future::pending().await,
     }
-}
-
-/// The answer instead of one that is too long for its front.
-#[must_use]
-pub fn too_long(bytes: usize, bytes_max: usize) -> Response {
-    Error::too_long(bytes, bytes_max).into_response()
 }
 
 /// What these bytes take as a string of JSON, without its quotes; exact for UTF-8.

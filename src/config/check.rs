@@ -114,7 +114,9 @@ impl<'a> Checker<'a> {
             (None | Some("token"), Some(token)) => return token,
             (Some("none"), None) => return AuthConfig::Open,
             (Some("none"), Some(_)) => {
-                self.problem("--auth (LEAT_AUTH) is `none`, but a root token is given: leave out one of them")
+                self.problem(
+                    "--auth (LEAT_AUTH) is `none`, but a root token is given: leave out one of them",
+                );
             }
             (Some("token"), None) => self.problem(format!("--auth (LEAT_AUTH) is `token`, {NO_TOKEN}")),
             (None, None) => match open {

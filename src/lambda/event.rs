@@ -257,7 +257,7 @@ fn encode_again(path: &str) -> Result<String, Malformed> {
         Some([name] | [name, "records"] | [name, "records", "tail"]) => !name.is_empty(),
         Some(_) => false,
     };
-    if path.contains(['?', '#', '%']) || !has_one_name {
+    if path.contains(['?', '#', '%', char::REPLACEMENT_CHARACTER]) || !has_one_name {
         return Err(Malformed::Path(
             "an HTTP API hands paths over decoded, so it is not known which stream is meant by one whose name \
              holds `/`, `?`, `#` or `%`: use another way in for it, such as a Function URL"

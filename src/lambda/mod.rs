@@ -40,8 +40,8 @@ const MARGIN_MAX: Duration = Duration::from_secs(1);
 const MARGIN_PART: u32 = 10;
 /// No function runs longer. Emulators name a deadline long past, or none.
 const TIME_MAX: Duration = Duration::from_secs(15 * 60);
-/// Longest wait for an answer that goes out whole: API Gateway gives up after 29 or 30 s.
-const WHOLE_WAIT_MAX: Duration = Duration::from_secs(25);
+/// The same for an answer that goes out whole: API Gateway gives up after 29 or 30 s.
+const WHOLE_TIME_MAX: Duration = Duration::from_secs(26);
 
 /// What is streamed; it never yields an error, which the runtime would write into the body.
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>> + Send>>;
@@ -94,17 +94,16 @@ struct Time {
 }
 
 impl Time {
-    fn until(deadline_ms: u64, now_ms: u64, wait_max: Duration) -> Self {
+    fn until(deadline_ms: u64, now_ms: u64, time_max: Duration) -> Self {
         let left = match deadline_ms.saturating_sub(now_ms) {
-            0 => TIME_MAX,
-            left_ms => Duration::from_millis(left_ms).min(TIME_MAX),
+            0 => time_max,
+            left_ms => Duration::from_millis(left_ms).min(time_max),
         };
         let margin = (left / MARGIN_PART).min(MARGIN_MAX);
-        let after = |left: Duration| Deadline::after(left);
         Self {
-            ends: after((left - margin).min(wait_max)),
-            last_call: after(left - margin / 2),
-            settled: after(left - margin / 4),
+            ends: Deadline::after(left - margin),
+            last_call: Deadline::after(left - margin / 2),
+            settled: Deadline::after(left - margin / 4),
         }
     }
 }
@@ -128,8 +127,8 @@ impl Function {
         })?;
         let can_stream = matches!(front, Front::FunctionUrl | Front::RestApi);
         let streams = can_stream && self.options.responses == Responses::Stream;
-        let wait_max = if streams { TIME_MAX } else { WHOLE_WAIT_MAX };
-        let time = Time::until(context.deadline, self.clock.local_ms(), wait_max);
+        let time_max = if streams { TIME_MAX } else { WHOLE_TIME_MAX };
+        let time = Time::until(context.deadline, self.clock.local_ms(), time_max);
         let terms = Terms {
             ends: time.ends,
             last_call: time.last_call,
@@ -261,7 +260,7 @@ mod tests {
         close(time.last_call, 59.5);
         close(time.settled, 59.75);
         close(Time::until(now_ms + 5_000, now_ms, TIME_MAX).ends, 4.5);
-        close(Time::until(now_ms + 60_000, now_ms, WHOLE_WAIT_MAX).ends, 25.0);
+        close(Time::until(now_ms + 60_000, now_ms, WHOLE_TIME_MAX).ends, 25.0);
         for past in [0, 600_000, now_ms] {
             close(Time::until(past, now_ms, TIME_MAX).ends, 899.0);
         }

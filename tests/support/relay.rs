@@ -1,7 +1,8 @@
 //! A fixed address in front of a server that can be replaced, as a load balancer or a service address is.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -11,6 +12,14 @@ pub struct Relay {
     /// `http://127.0.0.1:port`.
     pub url: String,
     backend: Arc<Mutex<String>>,
+    open: Arc<Mutex<Vec<Open>>>,
+}
+
+/// A connection that is passed on.
+#[derive(Debug)]
+struct Open {
+    sockets: [TcpStream; 2],
+    is_dead: Arc<AtomicBool>,
 }
 
 impl Relay {
@@ -20,16 +29,38 @@ impl Relay {
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let backend = Arc::new(Mutex::new(backend.to_owned()));
         let current = backend.clone();
+        let open = Arc::<Mutex<Vec<Open>>>::default();
+        let noted = open.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let to = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // Without a server the connection is closed at once, and the client tries again.
-                if let Ok(server) = TcpStream::connect(to) {
-                    drop(join(client, server));
+                if let Ok(joined) = TcpStream::connect(to).and_then(|server| join(client, server)) {
+                    noted.lock().unwrap_or_else(PoisonError::into_inner).push(joined);
                 }
             }
         });
-        Self { url, backend }
+        Self { url, backend, open }
+    }
+
+    /// Cuts every connection there is; new ones are passed on.
+    pub fn cut(&self) {
+        for Open { sockets, .. } in self.take() {
+            for socket in sockets {
+                drop(socket.shutdown(Shutdown::Both));
+            }
+        }
+    }
+
+    /// Whatever is sent over the connections there are is lost without a word; new ones are passed on.
+    pub fn swallow(&self) {
+        for Open { is_dead, .. } in self.take() {
+            is_dead.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn take(&self) -> Vec<Open> {
+        std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// New connections go to this server; open ones stay where they are.
@@ -39,18 +70,27 @@ impl Relay {
 }
 
 /// Copies both ways; the end of either side is passed on.
-fn join(client: TcpStream, server: TcpStream) -> io::Result<()> {
+fn join(client: TcpStream, server: TcpStream) -> io::Result<Open> {
+    let is_dead = Arc::<AtomicBool>::default();
     for socket in [&client, &server] {
         socket.set_nodelay(true)?;
     }
-    copy(client.try_clone()?, server.try_clone()?);
-    copy(server, client);
-    Ok(())
+    let sockets = [client.try_clone()?, server.try_clone()?];
+    copy(client.try_clone()?, server.try_clone()?, is_dead.clone());
+    copy(server, client, is_dead.clone());
+    Ok(Open { sockets, is_dead })
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream) {
+fn copy(mut from: TcpStream, mut to: TcpStream, is_dead: Arc<AtomicBool>) {
     thread::spawn(move || {
-        drop(io::copy(&mut from, &mut to));
-        drop(to.shutdown(Shutdown::Write));
+        let mut piece = vec![0; 64 * 1024];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            if !is_dead.load(Ordering::SeqCst) && to.write_all(&piece[..length]).is_err() {
+                break;
+            }
+        }
+        if !is_dead.load(Ordering::SeqCst) {
+            drop(to.shutdown(Shutdown::Write));
+        }
     });
 }

@@ -12,7 +12,7 @@ use super::read_params::ReadParams;
 use super::wire::TailResponse;
 use super::wire::records::{AppendAck, ReadBatch, append_input};
 use super::{append_session, live, proto, respond};
-use crate::api::terms::{OfFront, Terms, ended};
+use crate::api::terms::{Terms, ended};
 use crate::api::{Api, drained};
 use crate::service::records::StreamRef;
 use crate::types::config::StreamConfigLayer;
@@ -33,15 +33,14 @@ pub(super) async fn check_tail(
 /// `POST /v1/streams/{stream}/records`
 pub(super) async fn append(
     State(api): State<Api>,
-    OfFront(terms): OfFront,
     BasinHeader(basin): BasinHeader,
     StreamInPath(name): StreamInPath,
     request: Request,
 ) -> Result<Response> {
-    let (Parts { version, headers, .. }, body) = request.into_parts();
+    let (Parts { version, headers, extensions, .. }, body) = request.into_parts();
     let stream = stream_ref(basin, name, &headers)?;
     let input = match headers::body_kind(&headers) {
-        BodyKind::Session if terms.is_some() => return Err(needs_a_server()),
+        BodyKind::Session if Terms::of(&extensions).is_some() => return Err(needs_a_server()),
         BodyKind::Session if version < Version::HTTP_2 => return Err(needs_full_duplex()),
         BodyKind::Session => {
             let session = api.service.append_session(&stream).await?;
@@ -64,12 +63,12 @@ pub(super) async fn append(
 /// `GET /v1/streams/{stream}/records`
 pub(super) async fn read(
     State(api): State<Api>,
-    OfFront(terms): OfFront,
     BasinHeader(basin): BasinHeader,
     StreamInPath(name): StreamInPath,
     Query(query): Query,
-    headers: HeaderMap,
+    Parts { headers, extensions, .. }: Parts,
 ) -> Result<Response> {
+    let terms = Terms::of(&extensions);
     let stream = stream_ref(basin, name, &headers)?;
     let params = ReadParams::parse(&query)?;
     if headers::body_kind(&headers) == BodyKind::Session {
