@@ -82,15 +82,15 @@ impl FaultProxy {
 
     /// The next `times` requests of this method, on paths that hold `part`, meet the fault.
     pub fn inject(&self, method: &str, part: &str, times: usize, fault: Fault) {
-        self.add(method, part, 1, times, fault);
+        self.add(method, part, (1, times), fault);
     }
 
     /// One in `every` such requests meets the fault, until [`FaultProxy::heal`].
     pub fn inject_every(&self, every: usize, method: &str, part: &str, fault: Fault) {
-        self.add(method, part, every, usize::MAX, fault);
+        self.add(method, part, (every, usize::MAX), fault);
     }
 
-    fn add(&self, method: &str, part: &str, every: usize, times: usize, fault: Fault) {
+    fn add(&self, method: &str, part: &str, (every, times): (usize, usize), fault: Fault) {
         let method = method.parse().expect("a method");
         let mut state = self.state();
         if fault == Fault::Hold {
