@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bucket::{Bucket, CHUNKS, MANIFESTS, read_all, start};
-use crate::support::fault_proxy::Fault;
+use crate::bucket::{Bucket, CHUNKS, MANIFESTS, Process, read_all, start};
+use crate::support::fault_proxy::{Fault, FaultProxy};
 use crate::world::Answer;
 
 /// Too large for a manifest: it becomes a chunk.
@@ -13,6 +13,9 @@ const LARGE: usize = 40_000;
 
 /// Codes by which clients know that nothing happened, and append again.
 const NO_EFFECT: [&str; 4] = ["rate_limited", "hot_server", "transaction_conflict", "server_draining"];
+
+/// For a write that arrives when nobody waits for it any more.
+const LATE: Duration = Duration::from_millis(1_500);
 
 /// Statuses that leave open what happened.
 const UNKNOWN: [u16; 4] = [500, 503, 504, 408];
@@ -168,8 +171,20 @@ fn is_without_effect(answer: &Answer) -> bool {
     NO_EFFECT.contains(&answer.json()["code"].as_str().unwrap_or_default())
 }
 
-pub async fn an_error_that_promises_no_effect_has_none(bucket: Bucket) {
-    const LATE: Duration = Duration::from_millis(1_500);
+/// An append, the fault it met, and what its answer said.
+struct Told {
+    stream: String,
+    says: Says,
+    case: String,
+}
+
+/// Appends a chunk's worth to a stream of its own, once for each fault of requests on such keys.
+async fn append_under_faults(
+    process: &Process,
+    reader: &Process,
+    proxy: &FaultProxy,
+    part: &str,
+) -> Vec<Told> {
     let faults = [
         Fault::DropAfterApply,
         Fault::AnswerAfterApply(500),
@@ -181,41 +196,49 @@ pub async fn an_error_that_promises_no_effect_has_none(bucket: Bucket) {
         Fault::Swallow,
         Fault::Delay(LATE),
     ];
-    let proxy = bucket.proxy().await;
-    let [a, b] = start([bucket.impatient(&proxy.address, "700"), bucket.straight()]).await;
-    let mut answers = Vec::new();
-    for part in [MANIFESTS, CHUNKS] {
-        for fault in faults {
-            for times in [1, usize::MAX] {
-                let stream = format!("s{}", answers.len());
-                a.stream(&stream).await;
-                a.append_bodies(&stream, &["first"]).await;
-                let before = proxy.met();
-                proxy.inject("PUT", part, times, fault);
-                let body = "x".repeat(LARGE);
-                let answer = a.append(&stream, json!({"records": [{"body": body}]})).await;
-                let case = format!("{fault:?} on {part}, {times} times: {} {}", answer.status, answer.text());
-                assert!(proxy.met() > before, "{case}: it took place");
-                proxy.heal();
-                let says = says(&answer);
-                if says == Says::Landed {
-                    assert_eq!(b.tail(&stream).await, 2, "{case}");
-                }
-                answers.push((stream, says, case));
+    let mut told = Vec::new();
+    for fault in faults {
+        for times in [1, usize::MAX] {
+            let stream = format!("{part} {}", told.len());
+            process.stream(&stream).await;
+            process.append_bodies(&stream, &["first"]).await;
+            let before = proxy.met();
+            proxy.inject("PUT", part, times, fault);
+            let body = "x".repeat(LARGE);
+            let answer = process.append(&stream, json!({"records": [{"body": body}]})).await;
+            let case = format!("{fault:?} on {part}, {times} times: {} {}", answer.status, answer.text());
+            assert!(proxy.met() > before, "{case}: it took place");
+            proxy.heal();
+            let says = says(&answer);
+            if says == Says::Landed {
+                assert_eq!(reader.tail(&stream).await, 2, "{case}");
             }
+            told.push(Told { stream, says, case });
         }
     }
+    told
+}
+
+pub async fn an_error_that_promises_no_effect_has_none(bucket: Bucket) {
+    let (manifests, chunks) = (bucket.proxy().await, bucket.proxy().await);
+    let hurried = |proxy: &FaultProxy| bucket.impatient(&proxy.address, "700");
+    let [a, b, reader] = start([hurried(&manifests), hurried(&chunks), bucket.straight()]).await;
+    let (mut told, more) = tokio::join!(
+        append_under_faults(&a, &reader, &manifests, MANIFESTS),
+        append_under_faults(&b, &reader, &chunks, CHUNKS),
+    );
+    told.extend(more);
     tokio::time::sleep(LATE).await;
     let mut landed_unknown = 0;
-    for (stream, says, case) in &answers {
-        let landed = b.tail(stream).await == 2;
+    for Told { stream, says, case } in &told {
+        let landed = reader.tail(stream).await == 2;
         match says {
             Says::Landed => assert!(landed, "{case}"),
             Says::Nothing => assert!(!landed, "{case}"),
             Says::Unknown => landed_unknown += usize::from(landed),
         }
     }
-    let count = |wanted| answers.iter().filter(|(_, says, _)| *says == wanted).count();
+    let count = |wanted| told.iter().filter(|told| told.says == wanted).count();
     let all = (count(Says::Landed), count(Says::Nothing), count(Says::Unknown), landed_unknown);
     assert!(all.0 > 0 && all.1 > 0 && all.2 > 0, "each kind of answer was given: {all:?}");
     assert!(all.3 > 0, "an unknown outcome may be a success: {all:?}");
