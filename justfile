@@ -27,6 +27,14 @@ conformance *args:
 cli-tour:
     tests/conformance/cli-tour.sh
 
+# Checks the templates, and builds what is deployed to AWS; needs python3
+package:
+    infra/package
+
+# The store's tests, and Leat itself, on SeaweedFS; needs python3 and curl
+seaweedfs:
+    localstack/seaweedfs.sh test
+
 # What a thousand idle sessions cost in memory
 soak:
     cargo test --release --test it soak_ -- --ignored --nocapture
