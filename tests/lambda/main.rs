@@ -24,4 +24,5 @@ mod names;
 mod proxy;
 mod runtime;
 mod sdk;
+mod sweep;
 mod world;
