@@ -43,6 +43,15 @@ soak:
 measure-lambda:
     cargo test --release --test lambda measure_ -- --ignored --nocapture
 
+# What a sweep costs on an S3-compatible server, and what compaction brings
+measure-sweep:
+    cargo test --release --test emulators measure_ -- --ignored --nocapture --test-threads 1
+
+# `s2 bench` against Leat and `s2 lite`, side by side; needs `just cli-tour` once
+bench-peer:
+    cargo build --release
+    benches/peer/s2-lite.sh
+
 # What an append costs beside a raw PUT; about a minute
 bench *args:
     cargo bench --bench append -- {{args}}

@@ -359,7 +359,10 @@ mod tests {
             ]
         );
         let (rules, installed) = changed(place("team/leat/").merge(&[]));
-        assert_eq!(installed[..3], ["leat-inbox:team/leat", "leat-uploads:team/leat", "leat-data-4d:team/leat"]);
+        assert_eq!(
+            installed[..3],
+            ["leat-inbox:team/leat", "leat-uploads:team/leat", "leat-data-4d:team/leat"]
+        );
         let scopes: Vec<_> = rules.iter().map(|rule| scope(rule).unwrap()).collect();
         assert_eq!(scopes[..3], ["team/leat/inbox/", "team/leat/", "team/leat/data/4d/"]);
     }

@@ -25,6 +25,7 @@ mod crashes;
 mod function;
 mod lives;
 mod refused;
+mod upkeep;
 
 /// Runs cases on a server.
 macro_rules! cases {

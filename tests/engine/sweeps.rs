@@ -92,6 +92,23 @@ async fn manifests(world: &World) -> Vec<Manifest> {
     manifests
 }
 
+/// The key of the chunk with the oldest records of the first stream that is listed.
+async fn oldest_chunk(world: &World) -> String {
+    let manifest = manifests(world).await.into_iter().next().expect("a stream");
+    let life = manifest.head.incarnation;
+    let mut oldest = *manifest.levels.iter().rev().flatten().next().expect("a ref");
+    loop {
+        match oldest.target {
+            Target::Chunk { class, .. } => return key::chunk(class, &manifest.hash, life, oldest.id),
+            Target::Page { .. } => {
+                let key = key::page(&manifest.hash, life, oldest.id);
+                let object = world.store.get(&key).await.expect("readable").expect("there");
+                oldest = Page::decode(&object.bytes, life).expect("whole").refs[0];
+            }
+        }
+    }
+}
+
 fn reach<'a>(
     world: &'a World,
     manifest: &'a Manifest,
@@ -548,7 +565,7 @@ async fn a_damaged_stream_fails_its_own_visit_and_no_other() {
         create(&process, stream, kept_for(10 * DAY / 1_000)).await;
         fill(&process, stream, 90, 400).await;
     }
-    let lost = keys(&world, "data/").await.into_iter().next().expect("a chunk");
+    let lost = oldest_chunk(&world).await;
     world.store.delete(&lost).await.expect("removed");
     world.clock.advance_ms(2 * DAY);
     let report = process.sweep().await.expect("swept");
