@@ -403,7 +403,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks that `new` may follow `self` on one key; called before every commit (I-1 … I-4).
+    /// Checks that `new` may follow `self` on one key; called before every commit (I-1 … I-4, I-14).
     pub fn check_transition(&self, new: &Self, shape: &Shape) -> Result<(), String> {
         new.head.check_follows(&self.head)?;
         if new.hash != self.hash {
@@ -420,6 +420,13 @@ impl Manifest {
         }
         if new.head.incarnation != self.head.incarnation {
             return new.check_creation();
+        }
+        // The sweeper has judged what it found under its marker.
+        let is_judged_anew = new.config.retention_policy != self.config.retention_policy
+            || new.config.delete_on_empty_min_age_secs != self.config.delete_on_empty_min_age_secs
+            || new.collection_epoch != self.collection_epoch;
+        if is_judged_anew && new.due == self.due {
+            return Err("what is kept changes under the same due marker".to_owned());
         }
         let (was, is) = (&self.log, &new.log);
         if is.next_seq_num < was.next_seq_num

@@ -12,7 +12,6 @@ use crate::storage::key::{self, CatalogEntry, Incarnation};
 use crate::storage::manifest::Manifest;
 use crate::storage::meta::DueMarker;
 use crate::storage::register::Outcome;
-use crate::types::config::StreamConfig;
 use crate::types::limits::UPLOAD_AGE_MS_MAX;
 
 /// How often a visit begins anew because others have changed the stream meanwhile.
@@ -31,15 +30,10 @@ pub(super) struct Due {
     pub(super) is_last: bool,
 }
 
-/// Under what a visit has judged: the collection epoch and the configuration.
-type Judged = (u64, StreamConfig);
-
-/// Whether a stream may still be changed on that judgement, and still stands under the marker.
-fn is_same(due: &Due, manifest: &Manifest, judged: &Judged) -> bool {
-    manifest.head.is_live()
-        && manifest.head.incarnation == due.life
-        && manifest.due == due.key
-        && (manifest.collection_epoch, manifest.config) == *judged
+/// Whether what a visit has judged still holds: whoever changes what is kept, or ends uploads, has the stream stand
+/// under another marker ([`Manifest::check_transition`]).
+fn is_same(due: &Due, manifest: &Manifest) -> bool {
+    manifest.head.is_live() && manifest.head.incarnation == due.life && manifest.due == due.key
 }
 
 impl Sweeper {
@@ -242,9 +236,8 @@ impl Sweeper {
             orphans = garbage::orphans(&*self.store, &current.doc, &listed, began_ms).await?;
             committed = Some(current);
         }
-        let judged = (found.doc.collection_epoch, found.doc.config);
         let last = committed.unwrap_or(found);
-        if !self.rearm(due, (last, judged), progress, !orphans.is_empty()).await? {
+        if !self.rearm(due, last, progress, !orphans.is_empty()).await? {
             return Ok(false);
         }
         report.orphans_removed += orphans.len() as u64;
@@ -265,14 +258,11 @@ impl Sweeper {
         (done, progress): (&Done, Progress),
         began_ms: u64,
     ) -> Result<Option<Versioned<Manifest>>> {
-        let judged = (found.doc.collection_epoch, found.doc.config);
         for _ in 0..ATTEMPTS_MAX {
             let base = &found.doc;
             let now_ms = self.clock.now_ms();
-            // What was dead under one configuration may be alive under another, and an upload of an earlier
-            // epoch, or an old one, may have been taken for an orphan.
-            let is_valid =
-                is_same(due, base, &judged) && now_ms.saturating_sub(began_ms) <= UPLOAD_AGE_MS_MAX;
+            // An old upload may have been taken for an orphan.
+            let is_valid = is_same(due, base) && now_ms.saturating_sub(began_ms) <= UPLOAD_AGE_MS_MAX;
             let mut next = Manifest {
                 head: base.head.next(base.head.incarnation, State::Live),
                 upkeep: progress.note(base.upkeep),
@@ -301,7 +291,7 @@ impl Sweeper {
     async fn rearm(
         &self,
         due: &Due,
-        (mut last, judged): (Versioned<Manifest>, Judged),
+        mut last: Versioned<Manifest>,
         progress: Progress,
         fences: bool,
     ) -> Result<bool> {
@@ -312,7 +302,7 @@ impl Sweeper {
         let next_due = self.put_due(&due.identity, due.life, at_ms, false).await?;
         for _ in 0..ATTEMPTS_MAX {
             let base = &last.doc;
-            if !is_same(due, base, &judged) {
+            if !is_same(due, base) {
                 break;
             }
             let mut next = Manifest {

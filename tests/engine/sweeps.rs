@@ -15,6 +15,7 @@ use leat::store::{ListQuery, Operation};
 use leat::sweeper;
 use leat::types::config::{Patch, RetentionPolicy, StreamConfigLayer, StreamConfigPatch};
 use leat::types::record::{AppendInput, Header, Record, SequencedRecord};
+use leat::types::time::Clock;
 
 use crate::faulty::Fault;
 use crate::world::{Process, World, basin, batch, name, record};
@@ -62,6 +63,16 @@ async fn count(world: &World, prefix: &str) -> usize {
 
 /// Checks that chunks, pages and markers are exactly those that the listed streams name.
 pub(crate) async fn assert_tidy(world: &World) {
+    let named = named(world).await;
+    let mut there = BTreeSet::new();
+    for prefix in ["data/", "index/", "due/"] {
+        there.append(&mut keys(world, prefix).await);
+    }
+    assert_eq!(there, named);
+}
+
+/// The chunks, pages and markers that the listed streams name.
+async fn named(world: &World) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for manifest in manifests(world).await {
         assert!(named.insert(manifest.due.clone()), "a marker of two streams");
@@ -69,11 +80,7 @@ pub(crate) async fn assert_tidy(world: &World) {
             reach(world, &manifest, refs, &mut named).await;
         }
     }
-    let mut there = BTreeSet::new();
-    for prefix in ["data/", "index/", "due/"] {
-        there.append(&mut keys(world, prefix).await);
-    }
-    assert_eq!(there, named);
+    named
 }
 
 /// The manifests of all listed streams.
@@ -317,19 +324,21 @@ async fn a_stream_deletes_itself_when_it_is_empty_for_long_enough_and_not_before
 /// T12: an append between the sweeper's look and its commit keeps the stream alive.
 #[tokio::test]
 async fn an_append_beside_the_decision_to_delete_keeps_the_stream() {
-    let world = small();
-    let (writer, other) = (world.process_with_basin().await, world.process());
-    create(&writer, "s", deletes_itself_after(60)).await;
-    world.clock.advance_ms(DAY);
-    other.faults.hold(Operation::Replace, "manifest/");
-    let (report, ()) = tokio::join!(other.sweep(), async {
-        other.faults.seen(1, Operation::Replace, "manifest/").await;
-        writer.append("s", &["alive"]).await.expect("appended");
-        other.faults.release();
-    });
-    assert_eq!(report.expect("swept").streams_deleted, 0);
-    assert_eq!(writer.bodies("s").await, ["alive"]);
-    assert!(exists(&other, "s").await);
+    for (operation, prefix) in [(Operation::Put, "due/"), (Operation::Replace, "manifest/")] {
+        let world = small();
+        let (writer, other) = (world.process_with_basin().await, world.process());
+        create(&writer, "s", deletes_itself_after(60)).await;
+        world.clock.advance_ms(DAY);
+        other.faults.hold(operation, prefix);
+        let (report, ()) = tokio::join!(other.sweep(), async {
+            other.faults.seen(1, operation, prefix).await;
+            writer.append("s", &["alive"]).await.expect("appended");
+            other.faults.release();
+        });
+        assert_eq!(report.expect("swept").streams_deleted, 0);
+        assert_eq!(writer.bodies("s").await, ["alive"]);
+        assert!(exists(&other, "s").await);
+    }
 }
 
 #[tokio::test]
@@ -359,12 +368,16 @@ async fn a_deleted_stream_leaves_nothing_after_its_second_visit() {
 #[tokio::test]
 async fn a_writer_that_is_frozen_beyond_the_grace_loses_its_upload_and_no_record() {
     let world = small();
-    let (sleepy, other) = (world.process_with_basin().await, world.process());
+    let other = world.process_with_basin().await;
+    // Its own clock stands still: safety must not rest on it.
+    let clock = Clock::manual(world.clock.local_ms());
+    let sleepy = World { store: world.store.clone(), clock, options: world.options.clone() }.process();
     create(&sleepy, "s", kept_for(90 * DAY / 1_000)).await;
     fill(&sleepy, "s", 3, 100).await;
+    let commits = sleepy.faults.count(Operation::Replace, "manifest/");
     sleepy.faults.hold(Operation::Replace, "manifest/");
     let (outcome, ()) = tokio::join!(sleepy.append_input("s", batch(vec![record(&[b'z'; 5_000])])), async {
-        sleepy.faults.seen(1, Operation::Replace, "manifest/").await;
+        sleepy.faults.seen(commits + 1, Operation::Replace, "manifest/").await;
         for _ in 0..10 {
             world.clock.advance_ms(DAY / 2);
             swept(&other).await;
@@ -551,7 +564,7 @@ async fn clocks_that_disagree_stop_the_pass() {
     let world = World::new();
     let process = world.process_with_basin().await;
     // The store in memory goes by the machine's clock.
-    let astray = World { clock: leat::types::time::Clock::manual(1_000), ..World::new() };
+    let astray = World { clock: Clock::manual(1_000), ..World::new() };
     let sweeper = World { store: world.store.clone(), ..astray }.process();
     assert!(matches!(sweeper.sweep().await, Err(sweeper::Error::ClocksDisagree { .. })));
     drop(process);
@@ -573,4 +586,96 @@ async fn a_damaged_stream_fails_its_own_visit_and_no_other() {
     // Its marker stays, and it is tried again.
     let report = process.sweep().await.expect("swept");
     assert_eq!(report.failures, 1, "{report}");
+}
+
+/// T13: what a reader has seen after the retention was made longer does not go any more.
+#[tokio::test]
+async fn a_retention_made_longer_beside_a_visit_keeps_what_is_there() {
+    // Within one data class, and to another.
+    for longer in [RetentionPolicy::Age(2 * DAY / 1_000), RetentionPolicy::Infinite] {
+        for held in 1..4 {
+            let world = small();
+            let (writer, sweeper) = (world.process_with_basin().await, world.process());
+            create(&writer, "s", kept_for(DAY / 1_000)).await;
+            fill(&writer, "s", 40, 400).await;
+            world.clock.advance_ms(DAY / 2);
+            fill(&writer, "s", 40, 400).await;
+            world.clock.advance_ms(13 * HOUR);
+            sweeper.faults.inject_after((held - 1, usize::MAX), Operation::Replace, "manifest/", Fault::Held);
+            let (report, kept) = tokio::join!(sweeper.sweep(), async {
+                let beginning = sweeper.faults.seen(held, Operation::Replace, "manifest/");
+                let _ended_before = tokio::time::timeout(Duration::from_millis(50), beginning).await;
+                let patch = StreamConfigPatch {
+                    retention_policy: Patch::Set(longer),
+                    ..StreamConfigPatch::default()
+                };
+                writer.service.reconfigure_stream(&basin(), &name("s"), patch).await.expect("changed");
+                let kept = all(&world.process(), "s").await;
+                sweeper.faults.release();
+                kept
+            });
+            report.expect("swept");
+            assert!(kept.len() >= 40);
+            for _ in 0..3 {
+                assert_eq!(all(&world.process(), "s").await, kept, "{longer:?}, held at {held}");
+                swept(&world.process()).await;
+                world.clock.advance_ms(2 * HOUR);
+            }
+            if longer == RetentionPolicy::Infinite {
+                let mut data = named(&world).await;
+                data.retain(|key| key.starts_with("data/") && !key.starts_with("data/inf/"));
+                assert!(data.is_empty(), "{data:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_on_its_way_is_left_alone_and_used() {
+    let world = small();
+    let (writer, other) = (world.process_with_basin().await, world.process());
+    create(&writer, "s", kept_for(10 * DAY / 1_000)).await;
+    let sooner = StreamConfigPatch {
+        retention_policy: Patch::Set(RetentionPolicy::Age(9 * DAY / 1_000)),
+        ..StreamConfigPatch::default()
+    };
+    other.service.reconfigure_stream(&basin(), &name("s"), sooner).await.expect("changed");
+    writer.tail("s").await.expect("there");
+    writer.faults.hold(Operation::Replace, "manifest/");
+    let (outcome, report) =
+        tokio::join!(writer.append_input("s", batch(vec![record(&[b'z'; 5_000])])), async {
+            writer.faults.seen(1, Operation::Replace, "manifest/").await;
+            world.clock.advance_ms(HOUR / 2);
+            let report = swept(&other).await;
+            writer.faults.release();
+            report
+        });
+    outcome.expect("appended");
+    assert_eq!((report.streams_visited, report.orphans_removed), (1, 0), "{report}");
+    assert_eq!(writer.faults.count(Operation::Put, "data/"), 1, "uploaded once");
+    assert_eq!(all(&world.process(), "s").await.len(), 1);
+}
+
+#[tokio::test]
+async fn merged_records_keep_each_its_own_age() {
+    let world = long();
+    let process = world.process_with_basin().await;
+    create(&process, "s", kept_for(10 * DAY / 1_000)).await;
+    let mut arrivals = Vec::new();
+    for n in 0..240 {
+        arrivals.push(world.clock.local_ms());
+        fill(&process, "s", 1, 400).await;
+        world.clock.advance_ms(if n < 200 { 20 * MINUTE } else { MINUTE });
+    }
+    let report = swept(&process).await;
+    assert!(report.chunks_merged > 60, "{report}");
+    // No record is exactly as old as that at any of the steps.
+    world.clock.advance_ms(10 * DAY - 240 * 20 * MINUTE + 7 * MINUTE);
+    for _ in 0..120 {
+        world.clock.advance_ms(20 * MINUTE);
+        let oldest = world.clock.local_ms() - 10 * DAY;
+        let alive = arrivals.iter().filter(|arrival| **arrival >= oldest).count();
+        let seen = all(&world.process(), "s").await.len();
+        assert_eq!(seen, alive);
+    }
 }
