@@ -202,11 +202,7 @@ impl Function {
 }
 
 /// The request as the router takes it. One that cannot be understood passes the same checks before it is refused.
-fn with_terms(
-    request: Result<Request<Bytes>, Malformed>,
-    headers: HeaderMap,
-    terms: Terms,
-) -> Request<Body> {
+fn with_terms(request: Result<Request<Bytes>, Malformed>, headers: HeaderMap, terms: Terms) -> Request<Body> {
     let mut request = request.map_or_else(
         |malformed| {
             let mut request = Request::new(Body::empty());
