@@ -28,12 +28,14 @@ pub(super) struct Due {
     pub(super) identity: Identity,
     pub(super) life: Incarnation,
     pub(super) is_last: bool,
+    /// The marker under which the stream stood when the visit judged it; this one, as a rule.
+    pub(super) standing: String,
 }
 
 /// Whether what a visit has judged still holds: whoever changes what is kept, or ends uploads, has the stream stand
 /// under another marker ([`Manifest::check_transition`]).
 fn is_same(due: &Due, manifest: &Manifest) -> bool {
-    manifest.head.is_live() && manifest.head.incarnation == due.life && manifest.due == due.key
+    manifest.head.is_live() && manifest.head.incarnation == due.life && manifest.due == due.standing
 }
 
 impl Sweeper {
@@ -139,13 +141,9 @@ impl Sweeper {
     /// Visits a live stream; false if others have changed it meanwhile.
     async fn visit_live(&self, due: &Due, found: Versioned<Manifest>, report: &mut Report) -> Result<bool> {
         let now_ms = self.clock.now_ms();
-        if found.doc.due != due.key {
-            // It was replaced, or the change that is to name it is on its way: which of them, age tells.
-            let is_replaced = due.written_ms.saturating_add(GRACE_MS) < now_ms;
-            if is_replaced && !self.options.dry_run {
-                self.store.delete(&due.key).await?;
-            }
-            return Ok(true);
+        let due = &Due { standing: found.doc.due.clone(), ..due.clone() };
+        if due.standing != due.key && self.is_standing(due).await? {
+            return self.retire(due, now_ms).await;
         }
         if deletes_itself(&found.doc, now_ms) {
             return self.bury(due, &found, report).await;
@@ -157,6 +155,26 @@ impl Sweeper {
             report.add(&part);
         }
         Ok(is_done)
+    }
+
+    /// Whether the marker that the stream names is there. One that is not was taken for replaced while the commit
+    /// that names it was on its way: then this one stands in for it.
+    async fn is_standing(&self, due: &Due) -> Result<bool> {
+        Ok(self.store.get(&due.standing).await?.is_some())
+    }
+
+    /// Removes a marker that a live stream does not name: it was replaced, or the change that is to name it is on
+    /// its way. Which of them, age tells; and since a life may end by a change that comes very late, a marker
+    /// for the day after stands in for it.
+    async fn retire(&self, due: &Due, now_ms: u64) -> Result<bool> {
+        let is_replaced = due.written_ms.saturating_add(GRACE_MS) < now_ms;
+        if is_replaced && !self.options.dry_run {
+            if !due.is_last {
+                self.put_due(&due.identity, due.life, now_ms + LAST_VISIT_AFTER_MS, true).await?;
+            }
+            self.store.delete(&due.key).await?;
+        }
+        Ok(true)
     }
 
     /// Deletes a stream that has been empty for long enough, if it still is as it was found.

@@ -712,3 +712,40 @@ async fn a_writer_that_was_fenced_off_while_it_was_frozen_is_refused() {
     assert_eq!((kept.first().map(|r| r.seq_num), kept.last().map(|r| r.seq_num)), (Some(50), Some(106)));
     assert!(kept.iter().all(|r| r.body.len() <= 400), "nothing of the frozen writer");
 }
+
+/// A change that lands hours after its marker was written, which the sweeper took for one that nobody names.
+#[tokio::test]
+async fn a_change_that_lands_hours_after_its_marker_is_swept_all_the_same() {
+    for deletes in [true, false] {
+        let world = small();
+        let (slow, other) = (world.process_with_basin().await, world.process());
+        create(&slow, "s", kept_for(10 * DAY / 1_000)).await;
+        fill(&slow, "s", 40, 400).await;
+        let (basin, name) = (basin(), name("s"));
+        let change: BoxFuture<'_, Result<(), Error>> = if deletes {
+            Box::pin(slow.service.delete_stream(&basin, &name))
+        } else {
+            let patch = StreamConfigPatch {
+                retention_policy: Patch::Set(RetentionPolicy::Age(DAY / 1_000)),
+                ..StreamConfigPatch::default()
+            };
+            let changed = slow.service.reconfigure_stream(&basin, &name, patch);
+            Box::pin(async move { changed.await.map(drop) })
+        };
+        let commits = slow.faults.count(Operation::Replace, "manifest/");
+        slow.faults.hold(Operation::Replace, "manifest/");
+        let (changed, ()) = tokio::join!(change, async {
+            slow.faults.seen(commits + 1, Operation::Replace, "manifest/").await;
+            world.clock.advance_ms(2 * HOUR);
+            swept(&other).await;
+            slow.faults.release();
+        });
+        changed.expect("it lands");
+        for _ in 0..3 {
+            world.clock.advance_ms(26 * HOUR);
+            swept(&other).await;
+        }
+        assert_eq!(count(&world, "data/").await + count(&world, "index/").await, 0, "deletes: {deletes}");
+        assert_tidy(&world).await;
+    }
+}
