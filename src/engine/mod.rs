@@ -7,6 +7,7 @@ pub mod admission;
 mod batcher;
 mod cache;
 mod committer;
+mod entry;
 mod fetch;
 mod follower;
 mod group;

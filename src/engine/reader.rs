@@ -328,7 +328,8 @@ impl Filler {
             self.batch.is_last = true;
             return false;
         }
-        let bytes_max = if count == 1 { BATCH_METERED_BYTES_MAX } else { self.bounds.metered_bytes_max };
+        // The first fits whatever its size: a record of an entry may be larger than a batch.
+        let bytes_max = if count == 1 { u64::MAX } else { self.bounds.metered_bytes_max };
         if count > BATCH_RECORDS_MAX || metered > bytes_max {
             return false;
         }
