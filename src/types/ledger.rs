@@ -197,6 +197,14 @@ pub struct Entry {
     pub filling: Filling,
 }
 
+impl Entry {
+    /// A part of a first content that is not the last.
+    #[must_use]
+    pub fn filling() -> Self {
+        Self { filling: Filling::More, ..Self::default() }
+    }
+}
+
 /// Why a stream with a ledger cannot be used, although it has not been removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {

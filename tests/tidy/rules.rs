@@ -34,7 +34,7 @@ const APART: [(&str, &str, &str); 7] = [
 ];
 
 /// Files without I/O, clock or async. A name that ends in `*` is a prefix.
-const PURE: [&str; 25] = [
+const PURE: [&str; 26] = [
     "src/storage/key.rs",
     "src/storage/chunk.rs",
     "src/storage/manifest.rs",
@@ -53,6 +53,7 @@ const PURE: [&str; 25] = [
     "src/sweeper/plan.rs",
     "src/inspect/show.rs",
     "src/setup/plan.rs",
+    "src/service/durable/messages.rs",
     "src/api/uri.rs",
     "src/api/s2/respond.rs",
     "src/api/s2/position.rs",

@@ -1,0 +1,83 @@
+//! Deletion: at once, unless forks live; then the stream is kept in mind until the last of them is gone.
+
+use std::sync::Arc;
+
+use super::error::{Error, Result, of_engine};
+use super::{DurableRef, identity, ledger, unusable, with_ledger};
+use crate::engine::{Snapshot, Stream, Updated};
+use crate::service::Service;
+use crate::storage::ledger::{Kin, Ledger, Stage};
+use crate::storage::manifest::Manifest;
+use crate::types::ledger::Unusable;
+
+impl Service {
+    /// Deletes a stream.
+    pub async fn delete_durable(&self, target: &DurableRef) -> Result<()> {
+        let name = &target.name;
+        let open = |stream: Arc<Stream>| async move {
+            let found = stream.refresh_live().await?;
+            Ok((stream, found))
+        };
+        let (stream, found) = self.on_durable(target, open).await?;
+        match ledger(&found.doc)?.check_usable(self.now_ms()) {
+            Ok(()) => {}
+            Err(why @ (Unusable::Retired | Unusable::Unfinished)) => return Err(unusable(name, why)),
+            Err(Unusable::Expired) => {
+                self.end_durable(&stream, &found).await?;
+                return Err(Error::StreamNotFound(name.to_string()));
+            }
+        }
+        if !self.retire(&stream, &found).await? {
+            self.end_durable(&stream, &found).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a stream in mind although it is deleted, if forks of it live; whether they do.
+    async fn retire(&self, stream: &Stream, found: &Snapshot) -> Result<bool> {
+        let mut alive = Vec::new();
+        for fork in &ledger(&found.doc)?.forks {
+            // A mark may be left of a fork that never came to be.
+            if self.is_alive(fork).await? {
+                alive.push(fork.clone());
+            }
+        }
+        if alive.is_empty() {
+            return Ok(false);
+        }
+        let retired = |manifest: &Manifest| {
+            let ledger = manifest.log.ledger.as_deref()?;
+            let forks: Vec<_> = ledger.forks.iter().filter(|fork| alive.contains(fork)).cloned().collect();
+            let is_wanted = manifest.head.incarnation == found.doc.head.incarnation && !forks.is_empty();
+            is_wanted
+                .then(|| with_ledger(manifest, Ledger { stage: Stage::Retired, forks, ..ledger.clone() }))
+        };
+        match stream.update(retired).await {
+            Ok(Updated::Changed(_)) => Ok(true),
+            Ok(Updated::Unchanged(_)) => Ok(false),
+            Err(error) => Err(of_engine(&stream.identity.name, error)),
+        }
+    }
+
+    async fn is_alive(&self, fork: &Kin) -> Result<bool> {
+        let stream = self.engine.stream(&identity(fork.bucket, &fork.name));
+        let found = stream.refresh().await.map_err(|e| of_engine(&fork.name, e))?;
+        Ok(found.is_some_and(|found| found.doc.head.is_live() && found.doc.head.incarnation == fork.life))
+    }
+
+    /// Ends a life of a stream, and takes it from the listing and from the mind of what it was forked from.
+    pub(super) async fn end_durable(&self, stream: &Stream, found: &Snapshot) -> Result<()> {
+        if let Some(tombstone) = self.bury(stream, found).await? {
+            self.delete_catalog_entry(stream, &tombstone).await?;
+        }
+        if let Some(origin) = ledger(&found.doc)?.origin.clone() {
+            let own = Kin {
+                bucket: stream.identity.basin,
+                name: stream.identity.name.clone(),
+                life: found.doc.head.incarnation,
+            };
+            self.unmark_fork(&origin, &own).await?;
+        }
+        Ok(())
+    }
+}
