@@ -91,6 +91,8 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
         clock,
         location: config.service.location,
         auth,
+        scheme: if tls.is_some() { "https" } else { "http" },
+        long_poll: config.service.long_poll,
         ..ApiOptions::default()
     };
     let app = api::router(service.clone(), options);
@@ -118,8 +120,14 @@ async fn run_lambda(config: LambdaConfig, store: &StoreConfig) -> Result<ExitCod
     let auth = async { secret::load(config.service.auth).await.map_err(BoxError::from) };
     let (auth, (store, _)) = tokio::try_join!(auth, open(store, Trust::Record, &clock))?;
     let service = service(store, clock.clone(), config.service.engine);
-    let options =
-        ApiOptions { clock: clock.clone(), location: config.service.location, auth, ..ApiOptions::default() };
+    let options = ApiOptions {
+        clock: clock.clone(),
+        location: config.service.location,
+        auth,
+        scheme: "https",
+        long_poll: config.service.long_poll,
+        ..ApiOptions::default()
+    };
     let app = api::router(service.clone(), options);
     let LambdaConfig { responses, requests_at_once, .. } = config;
     lambda::run(app, service, clock, lambda::Options { responses, requests_at_once }).await?;

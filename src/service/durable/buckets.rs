@@ -36,6 +36,17 @@ pub struct Listing {
     pub status: Status,
 }
 
+/// One page of streams, in byte order of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// At most the limit asked for.
+    pub items: Vec<Listing>,
+    /// Whether more names follow.
+    pub has_more: bool,
+    /// The name that the next page begins after.
+    pub next_after: Option<StreamName>,
+}
+
 fn everything(after: &str) -> Result<ListRequest<StreamNamePart>> {
     let part = |text: &str| StreamNamePart::parse(text, "after").map_err(|e| Error::Invalid(e.to_string()));
     Ok(ListRequest { prefix: part("")?, start_after: part(after)?, limit: LIST_PAGE_NAMES_MAX })
@@ -101,12 +112,14 @@ impl Service {
         &self,
         name: &BucketName,
         request: ListRequest<StreamNamePart>,
-    ) -> Result<Page<Listing>> {
+    ) -> Result<Listed> {
         let life = self.fetch_bucket(name).await?;
         let Page { items, has_more } = self.list_catalog(life, &request).await?;
+        let last = items.last().map(|entry| entry.name.clone());
         let looks: Vec<_> = items.into_iter().map(|entry| self.look(life, entry)).collect();
         let looked: Vec<_> = futures::stream::iter(looks).buffered(LISTED_AT_ONCE).try_collect().await?;
-        Ok(Page { items: looked.into_iter().flatten().collect(), has_more })
+        let items = looked.into_iter().flatten().collect();
+        Ok(Listed { items, has_more, next_after: last.filter(|_| has_more) })
     }
 
     async fn look(&self, bucket: Incarnation, entry: CatalogEntry) -> Result<Option<Listing>> {

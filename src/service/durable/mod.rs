@@ -15,7 +15,7 @@ mod remove;
 use std::sync::Arc;
 
 pub use append::{Outcome, Post, Posted};
-pub use buckets::{BucketInfo, Listing};
+pub use buckets::{BucketInfo, Listed, Listing};
 pub use create::{Creation, Expected, ForkOf};
 pub use error::{Error, Result};
 pub use read::{ReadFrom, Reader};

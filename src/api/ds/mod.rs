@@ -1,0 +1,76 @@
+//! The Durable Streams door: the route table, and what every answer of it carries.
+//!
+//! Two mounts of one set of handlers: `/ds/{bucket}/{stream}` holds names to their rules and wants its buckets made
+//! first; `/v1/stream/{path}` takes any path, for clients that know no buckets. A request is checked in this order:
+//! path, headers and query, body, and only then the service is called.
+
+mod append;
+mod buckets;
+mod create;
+mod error;
+mod headers;
+mod place;
+mod read;
+mod respond;
+mod sse;
+mod streams;
+mod target;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use axum::routing::{MethodRouter, get, put};
+use http::{HeaderName, HeaderValue, header};
+
+use super::Api;
+use headers as h;
+
+/// Headers of answers that a browser's script may read.
+pub(super) const EXPOSED: [HeaderName; 18] = [
+    h::NEXT_OFFSET,
+    h::CURSOR,
+    h::UP_TO_DATE,
+    h::CLOSED,
+    h::TTL,
+    h::EXPIRES_AT,
+    h::PRODUCER_EPOCH,
+    h::PRODUCER_SEQ,
+    h::PRODUCER_EXPECTED_SEQ,
+    h::PRODUCER_RECEIVED_SEQ,
+    h::SSE_ENCODING,
+    header::ETAG,
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CACHE_CONTROL,
+    header::LOCATION,
+    header::RETRY_AFTER,
+    header::VARY,
+];
+
+/// Every route of the Durable Streams API.
+pub(super) fn routes() -> Router<Api> {
+    Router::new()
+        .route("/ds/{bucket}", put(buckets::create).get(buckets::info).delete(buckets::delete))
+        .route("/ds/{bucket}/streams", get(buckets::list))
+        .route("/ds/{bucket}/{stream}", stream())
+        .route("/v1/stream/{*path}", stream())
+}
+
+fn stream() -> MethodRouter<Api> {
+    put(create::create).post(append::append).get(read::read).head(streams::status).delete(streams::delete)
+}
+
+/// Has every answer of this door, refusals of the layers within too, keep browsers from guessing its type and from
+/// withholding it from the pages that asked.
+pub(super) async fn protect(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_own = path.starts_with("/ds/") || path.starts_with("/v1/stream/");
+    let mut response = next.run(request).await;
+    if is_own {
+        let headers = response.headers_mut();
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(h::RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+    }
+    response
+}
