@@ -61,7 +61,7 @@ async fn run(config: Config) -> Result<ExitCode, BoxError> {
                 fail(&format!("stopped at once, {connections} connections open"))
             }
         }),
-        Role::Lambda(lambda) => run_lambda(lambda, &config.store).await,
+        Role::Lambda(lambda) => Box::pin(run_lambda(lambda, &config.store)).await,
         Role::Setup(setup) => run_setup(setup, &config.store).await,
         Role::Sweep(sweep) => run_sweep(sweep, &config.store).await,
         Role::Inspect(inspect) => run_inspect(&inspect, &config.store).await,

@@ -166,8 +166,16 @@ impl Ledger {
         tags.iter().any(|tag| tag.tail == tail && tag.is_closed == self.is_closed)
     }
 
-    /// Checks that `new` may follow `self`.
-    pub fn check_follows(&self, new: &Self) -> Result<(), String> {
+    /// Checks that one may follow the other in a life of a stream.
+    pub fn check_transition(was: Option<&Self>, is: Option<&Self>) -> Result<(), String> {
+        match (was, is) {
+            (Some(was), Some(is)) => was.check_follows(is),
+            (None, None) => Ok(()),
+            _ => Err("a ledger comes or goes".to_owned()),
+        }
+    }
+
+    fn check_follows(&self, new: &Self) -> Result<(), String> {
         if new.stage < self.stage {
             return Err("a stage goes back".to_owned());
         }

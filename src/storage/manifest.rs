@@ -437,11 +437,7 @@ impl Manifest {
         {
             return Err(format!("the log goes back: {was:?} to {is:?}"));
         }
-        match (&was.ledger, &is.ledger) {
-            (Some(was), Some(is)) => was.check_follows(is)?,
-            (None, None) => {}
-            _ => return Err("a ledger comes or goes".to_owned()),
-        }
+        Ledger::check_transition(was.ledger.as_deref(), is.ledger.as_deref())?;
         if new.identity != self.identity || new.created_at_ms != self.created_at_ms {
             return Err("a stream changes its identity".to_owned());
         }

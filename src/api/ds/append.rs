@@ -9,7 +9,7 @@ use super::create::only_closes;
 use super::error::{Error, Result};
 use super::respond::Answer;
 use super::target::Target;
-use super::{headers as h, place};
+use super::{headers as h, names as n, place};
 use crate::api::{Api, body};
 use crate::service::durable::{Outcome, Post};
 use crate::types::ledger::Then;
@@ -30,7 +30,7 @@ pub(super) async fn append(
     // Clients attach a default type to a body that is not there.
     let content_type = if body.is_empty() { None } else { h::content_type(&headers)? };
     if body.is_empty() && then == Then::Open {
-        return Err(Error::bad(format!("the body must not be empty, unless `{}` is `true`", h::CLOSED)));
+        return Err(Error::bad(format!("the body must not be empty, unless `{}` is `true`", n::CLOSED)));
     }
     if !body.is_empty() && content_type.is_none() {
         return Err(Error::bad("header `content-type` is missing"));
@@ -38,7 +38,7 @@ pub(super) async fn append(
     let is_close = only_closes(then, &body);
     let post = Post { content_type, body, producer: producer.clone(), writer_seq, then, expected };
     let posted = api.service.post(&target, post).await;
-    let posted = posted.map_err(|error| Error::from(error).to_producer(producer.as_ref()))?;
+    let posted = posted.map_err(|error| Error::from(error).for_producer(producer.as_ref()))?;
     let is_new = posted.outcome == Outcome::Appended;
     let code = match &producer {
         Some(_) if is_new && !is_close => StatusCode::OK,
@@ -47,7 +47,7 @@ pub(super) async fn append(
     let answer = Answer::empty(code)
         .next(posted.tag.tail)
         .with(header::ETAG, place::state_tag(&posted.tag))
-        .with_if(posted.tag.is_closed, h::CLOSED, "true");
+        .with_if(posted.tag.is_closed, n::CLOSED, "true");
     // A repeat is told how far its producer has come.
     let heard = match (posted.outcome, producer) {
         (Outcome::Duplicate { epoch, seq }, Some(_)) => Some((epoch, seq)),
@@ -56,7 +56,7 @@ pub(super) async fn append(
     };
     Ok(match heard {
         Some((epoch, seq)) => {
-            answer.with(h::PRODUCER_EPOCH, epoch.to_string()).with(h::PRODUCER_SEQ, seq.to_string()).done()
+            answer.with(n::PRODUCER_EPOCH, epoch.to_string()).with(n::PRODUCER_SEQ, seq.to_string()).done()
         }
         None => answer.done(),
     })

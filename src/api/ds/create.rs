@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, header};
 use super::error::{Error, Result};
 use super::respond::{Answer, location};
 use super::target::{self, Target};
-use super::{headers as h, place};
+use super::{headers as h, names as n, place};
 use crate::api::{Api, body};
 use crate::service::durable::{Creation, Expected, ForkOf};
 use crate::types::ledger::Then;
@@ -35,7 +35,7 @@ pub(super) async fn create(
     creation.body = body::read(&headers, body, api.options.body_limits(ENTRY_BYTES_MAX)).await?;
     let created = api.service.create_durable(&target, &creation).await;
     let (status, provision) =
-        created.map_err(|error| Error::from(error).to_producer(creation.producer.as_ref()))?;
+        created.map_err(|error| Error::from(error).for_producer(creation.producer.as_ref()))?;
     let code = if provision == Provision::Created { StatusCode::CREATED } else { StatusCode::OK };
     let answer = Answer::empty(code)
         .content_type(&status.content_type)
@@ -43,11 +43,11 @@ pub(super) async fn create(
         .lifetime(&status)
         .with(header::ETAG, place::state_tag(&status.tag()))
         .with(header::LOCATION, location(&uri, &headers, api.options.scheme))
-        .with_if(status.is_closed, h::CLOSED, "true");
+        .with_if(status.is_closed, n::CLOSED, "true");
     Ok(match &creation.producer {
         Some(producer) => answer
-            .with(h::PRODUCER_EPOCH, producer.epoch.to_string())
-            .with(h::PRODUCER_SEQ, producer.seq.to_string())
+            .with(n::PRODUCER_EPOCH, producer.epoch.to_string())
+            .with(n::PRODUCER_SEQ, producer.seq.to_string())
             .done(),
         None => answer.done(),
     })
@@ -64,20 +64,20 @@ fn expected(headers: &HeaderMap) -> Expected {
 
 fn fork(headers: &HeaderMap) -> Result<Option<ForkOf>> {
     let (at, beyond) = (h::fork_offset(headers)?, h::fork_sub_offset(headers)?);
-    let Some(source) = h::text(headers, &h::FORKED_FROM)? else {
+    let Some(source) = h::text(headers, &n::FORKED_FROM)? else {
         return match (at, beyond) {
             (None, None) => Ok(None),
             _ => Err(Error::bad(format!(
                 "headers `{}` and `{}` need `{}`",
-                h::FORK_OFFSET,
-                h::FORK_SUB_OFFSET,
-                h::FORKED_FROM
+                n::FORK_OFFSET,
+                n::FORK_SUB_OFFSET,
+                n::FORKED_FROM
             ))),
         };
     };
     let beyond = beyond.unwrap_or(0);
     if beyond > 0 && at.is_none() {
-        return Err(Error::bad(format!("header `{}` needs `{}`", h::FORK_SUB_OFFSET, h::FORK_OFFSET)));
+        return Err(Error::bad(format!("header `{}` needs `{}`", n::FORK_SUB_OFFSET, n::FORK_OFFSET)));
     }
     Ok(Some(ForkOf { source: target::parse(source)?, at, beyond }))
 }

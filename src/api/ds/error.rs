@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use super::headers as h;
+use super::names as n;
 use super::place;
 use crate::api::body::BodyError;
 use crate::api::s2::respond::json_bytes;
@@ -53,17 +53,17 @@ impl Error {
         Self::new(StatusCode::CONFLICT, code, message)
     }
 
-    fn with(mut self, name: HeaderName, value: impl ToString) -> Self {
-        self.headers.push((name, value.to_string()));
+    fn with(mut self, name: HeaderName, value: impl std::fmt::Display) -> Self {
+        self.headers.push((name, format!("{value}")));
         self
     }
 
     /// The answer to an append of a producer.
-    pub(super) fn to_producer(self, producer: Option<&Producer>) -> Self {
-        let is_told = self.headers.iter().any(|(name, _)| *name == h::PRODUCER_EXPECTED_SEQ);
+    pub(super) fn for_producer(self, producer: Option<&Producer>) -> Self {
+        let is_told = self.headers.iter().any(|(name, _)| *name == n::PRODUCER_EXPECTED_SEQ);
         match producer {
             Some(producer) if self.status == StatusCode::CONFLICT && !is_told => {
-                self.with(h::PRODUCER_EXPECTED_SEQ, producer.seq).with(h::PRODUCER_RECEIVED_SEQ, producer.seq)
+                self.with(n::PRODUCER_EXPECTED_SEQ, producer.seq).with(n::PRODUCER_RECEIVED_SEQ, producer.seq)
             }
             _ => self,
         }
@@ -72,24 +72,24 @@ impl Error {
     fn refused(message: String, Refused { why, tail, is_closed }: Refused) -> Self {
         let error = match why {
             Refusal::StaleEpoch { epoch } => {
-                Self::new(StatusCode::FORBIDDEN, "stale_epoch", message).with(h::PRODUCER_EPOCH, epoch)
+                Self::new(StatusCode::FORBIDDEN, "stale_epoch", message).with(n::PRODUCER_EPOCH, epoch)
             }
             Refusal::EpochBegins { .. } => Self::new(StatusCode::BAD_REQUEST, "bad_epoch", message),
             Refusal::Malformed(_) => Self::bad(message),
             Refusal::Gap { expected, received } => Self::conflict("gap", message)
-                .with(h::PRODUCER_EXPECTED_SEQ, expected)
-                .with(h::PRODUCER_RECEIVED_SEQ, received),
+                .with(n::PRODUCER_EXPECTED_SEQ, expected)
+                .with(n::PRODUCER_RECEIVED_SEQ, received),
             Refusal::OtherType { .. } => Self::conflict("content_type", message),
             Refusal::WriterSeqNotAbove { .. } => Self::conflict("stream_seq", message),
             Refusal::TooManyProducers => Self::conflict("too_many_producers", message),
             Refusal::Closed | Refusal::AlreadyClosed => {
-                Self::conflict("closed", message).with(h::NEXT_OFFSET, place::offset(tail))
+                Self::conflict("closed", message).with(n::NEXT_OFFSET, place::offset(tail))
             }
             Refusal::Unusable(_) => Self::not_found(message),
             Refusal::Duplicate { .. } => Self::conflict("duplicate", message),
             Refusal::OtherState => Self::new(StatusCode::PRECONDITION_FAILED, "other_state", message),
         };
-        if is_closed { error.with(h::CLOSED, "true") } else { error }
+        if is_closed { error.with(n::CLOSED, "true") } else { error }
     }
 
     fn from_service(message: String, error: service::Error) -> Self {
@@ -196,13 +196,13 @@ mod tests {
     fn a_refusal_has_its_status_and_its_headers() {
         let gap = refused(Refusal::Gap { expected: 3, received: 5 }, false);
         assert_eq!(gap.status, 409);
-        assert_eq!(header(&gap, &h::PRODUCER_EXPECTED_SEQ), Some("3"));
-        assert_eq!(header(&gap, &h::PRODUCER_RECEIVED_SEQ), Some("5"));
+        assert_eq!(header(&gap, &n::PRODUCER_EXPECTED_SEQ), Some("3"));
+        assert_eq!(header(&gap, &n::PRODUCER_RECEIVED_SEQ), Some("5"));
         let stale = refused(Refusal::StaleEpoch { epoch: 7 }, false);
-        assert_eq!((stale.status.as_u16(), header(&stale, &h::PRODUCER_EPOCH)), (403, Some("7")));
+        assert_eq!((stale.status.as_u16(), header(&stale, &n::PRODUCER_EPOCH)), (403, Some("7")));
         let closed = refused(Refusal::Closed, true);
-        assert_eq!((closed.status.as_u16(), header(&closed, &h::CLOSED)), (409, Some("true")));
-        assert_eq!(header(&closed, &h::NEXT_OFFSET), Some("000000000000002a"));
+        assert_eq!((closed.status.as_u16(), header(&closed, &n::CLOSED)), (409, Some("true")));
+        assert_eq!(header(&closed, &n::NEXT_OFFSET), Some("000000000000002a"));
         for (why, status) in [
             (Refusal::EpochBegins { seq: 1 }, 400),
             (Refusal::Malformed("no".to_owned()), 400),
@@ -217,13 +217,13 @@ mod tests {
     #[test]
     fn a_producer_is_told_that_a_conflict_is_no_gap() {
         let producer = Producer::new("p", 0, 9).expect("legal");
-        let told = refused(Refusal::Closed, true).to_producer(Some(&producer));
-        assert_eq!(header(&told, &h::PRODUCER_EXPECTED_SEQ), Some("9"));
-        assert_eq!(header(&told, &h::PRODUCER_RECEIVED_SEQ), Some("9"));
-        let gap = refused(Refusal::Gap { expected: 3, received: 9 }, false).to_producer(Some(&producer));
-        assert_eq!(header(&gap, &h::PRODUCER_EXPECTED_SEQ), Some("3"));
+        let told = refused(Refusal::Closed, true).for_producer(Some(&producer));
+        assert_eq!(header(&told, &n::PRODUCER_EXPECTED_SEQ), Some("9"));
+        assert_eq!(header(&told, &n::PRODUCER_RECEIVED_SEQ), Some("9"));
+        let gap = refused(Refusal::Gap { expected: 3, received: 9 }, false).for_producer(Some(&producer));
+        assert_eq!(header(&gap, &n::PRODUCER_EXPECTED_SEQ), Some("3"));
         assert_eq!(
-            header(&refused(Refusal::Closed, true).to_producer(None), &h::PRODUCER_EXPECTED_SEQ),
+            header(&refused(Refusal::Closed, true).for_producer(None), &n::PRODUCER_EXPECTED_SEQ),
             None
         );
     }

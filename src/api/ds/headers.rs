@@ -1,8 +1,12 @@
-//! Headers of the Durable Streams API: their names, and what requests say with them (*pure*).
+//! What requests of the Durable Streams API say with their headers (*pure*).
 
 use http::{HeaderMap, HeaderName, header};
 
 use super::error::{Error, Result};
+use super::names::{
+    CLOSED, EXPIRES_AT, FORK_OFFSET, FORK_SUB_OFFSET, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, TTL,
+    WRITER_SEQ,
+};
 use super::place::{self, Tags};
 use crate::api::uri::{decimal, echo};
 use crate::types::ledger::{ContentType, InvalidEntry, Lifetime, Producer, Then, WriterSeq};
@@ -11,51 +15,6 @@ use crate::types::time::rfc3339_ms;
 /// The largest integer that every JSON number keeps.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-macro_rules! names {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        $($(#[$doc])* pub(crate) const $name: HeaderName = HeaderName::from_static($text);)*
-    };
-}
-
-names! {
-    /// Where the stream goes on after an answer.
-    NEXT_OFFSET = "stream-next-offset";
-    /// Keeps caches from answering a live read with an old answer.
-    CURSOR = "stream-cursor";
-    /// That an answer reaches the end of what there is.
-    UP_TO_DATE = "stream-up-to-date";
-    /// That nothing follows, or that nothing is to follow.
-    CLOSED = "stream-closed";
-    /// Seconds of life beyond the last use.
-    TTL = "stream-ttl";
-    /// The end of a stream's life.
-    EXPIRES_AT = "stream-expires-at";
-    /// A writer's own mark of progress.
-    WRITER_SEQ = "stream-seq";
-    /// Who appends.
-    PRODUCER_ID = "producer-id";
-    /// A higher one shuts the lower ones out.
-    PRODUCER_EPOCH = "producer-epoch";
-    /// Which append of the epoch.
-    PRODUCER_SEQ = "producer-seq";
-    /// Which append would get in.
-    PRODUCER_EXPECTED_SEQ = "producer-expected-seq";
-    /// Which append came.
-    PRODUCER_RECEIVED_SEQ = "producer-received-seq";
-    /// How events carry what is no text.
-    SSE_ENCODING = "stream-sse-data-encoding";
-    /// What a fork is a copy of.
-    FORKED_FROM = "stream-forked-from";
-    /// The first message that a fork does not take.
-    FORK_OFFSET = "stream-fork-offset";
-    /// How much it takes beyond.
-    FORK_SUB_OFFSET = "stream-fork-sub-offset";
-    /// Who may be shown an answer.
-    RESOURCE_POLICY = "cross-origin-resource-policy";
-    /// The last event that a browser has seen.
-    LAST_EVENT_ID = "last-event-id";
-}
-
 /// The text of a header that is given at most once.
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
@@ -63,7 +22,8 @@ pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     if values.next().is_some() {
         return Err(Error::bad(format!("header `{name}` must be given at most once")));
     }
-    let text = value.to_str().map_err(|_| Error::bad(format!("header `{name}` must be visible ASCII")))?;
+    let text =
+        value.to_str().map_err(|_opaque| Error::bad(format!("header `{name}` must be visible ASCII")))?;
     Ok(Some(text.trim()))
 }
 

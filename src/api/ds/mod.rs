@@ -9,12 +9,14 @@ mod buckets;
 mod create;
 mod error;
 mod headers;
+mod names;
 mod place;
 mod read;
 mod respond;
 mod sse;
 mod streams;
 mod target;
+mod wait;
 
 use axum::Router;
 use axum::extract::Request;
@@ -24,21 +26,21 @@ use axum::routing::{MethodRouter, get, put};
 use http::{HeaderName, HeaderValue, header};
 
 use super::Api;
-use headers as h;
+use names as n;
 
 /// Headers of answers that a browser's script may read.
 pub(super) const EXPOSED: [HeaderName; 18] = [
-    h::NEXT_OFFSET,
-    h::CURSOR,
-    h::UP_TO_DATE,
-    h::CLOSED,
-    h::TTL,
-    h::EXPIRES_AT,
-    h::PRODUCER_EPOCH,
-    h::PRODUCER_SEQ,
-    h::PRODUCER_EXPECTED_SEQ,
-    h::PRODUCER_RECEIVED_SEQ,
-    h::SSE_ENCODING,
+    n::NEXT_OFFSET,
+    n::CURSOR,
+    n::UP_TO_DATE,
+    n::CLOSED,
+    n::TTL,
+    n::EXPIRES_AT,
+    n::PRODUCER_EPOCH,
+    n::PRODUCER_SEQ,
+    n::PRODUCER_EXPECTED_SEQ,
+    n::PRODUCER_RECEIVED_SEQ,
+    n::SSE_ENCODING,
     header::ETAG,
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
@@ -70,7 +72,7 @@ pub(super) async fn protect(request: Request, next: Next) -> Response {
     if is_own {
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(h::RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+        headers.insert(n::RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
     }
     response
 }

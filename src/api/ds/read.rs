@@ -1,7 +1,5 @@
 //! `GET`: what is there, and what is still to come.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::response::Response;
 use http::request::Parts;
@@ -10,10 +8,11 @@ use http::{HeaderMap, StatusCode, header};
 use super::error::{Error, Result};
 use super::respond::{Answer, body};
 use super::target::Target;
-use super::{headers as h, place, sse};
-use crate::api::terms::{Terms, ended};
+use super::wait::wait;
+use super::{headers as h, names as n, place, sse};
+use crate::api::terms::Terms;
 use crate::api::uri::{Query, echo};
-use crate::api::{Api, Auth, drained};
+use crate::api::{Api, Auth};
 use crate::service::durable::{ReadFrom, Reader, Status};
 use crate::types::record::SequencedRecord;
 
@@ -51,7 +50,7 @@ impl Params {
         };
         let offset = query.text("offset")?;
         // A browser that lost its connection says what it has seen, and asks as it did at first.
-        let seen = if live == Live::Events { h::text(headers, &h::LAST_EVENT_ID)? } else { None };
+        let seen = if live == Live::Events { h::text(headers, &n::LAST_EVENT_ID)? } else { None };
         let from = match (seen.and_then(place::parse), offset.as_deref()) {
             (Some(seen), _) => ReadFrom::At(seen),
             (None, None) if live == Live::No => ReadFrom::Start,
@@ -100,8 +99,8 @@ fn described(status: &Status, reader: &Reader, messages: &[SequencedRecord]) -> 
     let is_at_tail = reader.is_at_tail();
     Answer::of(&status.content_type, body(&status.content_type, messages))
         .next(reader.next())
-        .with_if(is_at_tail, h::UP_TO_DATE, "true")
-        .with_if(is_at_tail && status.is_closed, h::CLOSED, "true")
+        .with_if(is_at_tail, n::UP_TO_DATE, "true")
+        .with_if(is_at_tail && status.is_closed, n::CLOSED, "true")
 }
 
 async fn catch_up(api: &Api, mut reader: Reader, params: &Params, headers: &HeaderMap) -> Result<Response> {
@@ -123,8 +122,8 @@ async fn catch_up(api: &Api, mut reader: Reader, params: &Params, headers: &Head
     let answer = if h::if_none_match(headers).is_some_and(|tags| tags.has(&tag)) {
         Answer::empty(StatusCode::NOT_MODIFIED)
             .next(reader.next())
-            .with_if(is_at_tail, h::UP_TO_DATE, "true")
-            .with_if(is_at_tail && status.is_closed, h::CLOSED, "true")
+            .with_if(is_at_tail, n::UP_TO_DATE, "true")
+            .with_if(is_at_tail && status.is_closed, n::CLOSED, "true")
     } else {
         described(&status, &reader, &messages)
     };
@@ -146,32 +145,16 @@ async fn long_poll(
     if messages.is_empty() {
         return Ok(Answer::empty(StatusCode::NO_CONTENT)
             .next(reader.next())
-            .with(h::UP_TO_DATE, "true")
-            .with(h::CURSOR, cursor)
+            .with(n::UP_TO_DATE, "true")
+            .with(n::CURSOR, cursor)
             .with(header::CACHE_CONTROL, "no-store")
-            .with_if(status.is_closed, h::CLOSED, "true")
+            .with_if(status.is_closed, n::CLOSED, "true")
             .done());
     }
     let is_end = reader.is_at_tail() && status.is_closed;
     Ok(described(&status, &reader, &messages)
         .with(header::ETAG, place::range_tag(&status.life, from, reader.next(), is_end))
         .with(header::CACHE_CONTROL, "no-cache")
-        .with(h::CURSOR, cursor)
+        .with(n::CURSOR, cursor)
         .done())
-}
-
-/// Waits for messages or the end; whether there is any of it. Goes no further than the request's own end, nor than
-/// that of the server.
-pub(super) async fn wait(
-    (api, terms): (&Api, Option<Terms>),
-    reader: &mut Reader,
-    longest: Duration,
-) -> Result<bool> {
-    let mut draining = api.options.draining.clone();
-    tokio::select! {
-        biased;
-        news = reader.wait(longest) => Ok(news?),
-        () = drained(&mut draining) => Ok(false),
-        () = ended(terms) => Ok(false),
-    }
 }

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 
-use super::headers as h;
+use super::names as n;
 use super::place;
 use crate::service::durable::Status;
 use crate::types::ledger::{ContentType, Lifetime};
@@ -46,15 +46,15 @@ impl Answer {
 
     /// Where the stream goes on.
     pub(super) fn next(self, next: u64) -> Self {
-        self.with(h::NEXT_OFFSET, place::offset(next))
+        self.with(n::NEXT_OFFSET, place::offset(next))
     }
 
     /// How long the stream lives.
     pub(super) fn lifetime(self, status: &Status) -> Self {
         match status.lifetime {
             Lifetime::Endless => self,
-            Lifetime::Idle(secs) => self.with(h::TTL, secs.to_string()),
-            Lifetime::Until(ms) => self.with(h::EXPIRES_AT, rfc3339(ms)),
+            Lifetime::Idle(secs) => self.with(n::TTL, secs.to_string()),
+            Lifetime::Until(ms) => self.with(n::EXPIRES_AT, rfc3339(ms)),
         }
     }
 

@@ -21,9 +21,9 @@ use serde::Serialize;
 use tracing::{Instrument, Span};
 
 use super::error::Result;
-use super::read::wait;
 use super::respond::body;
-use super::{headers as h, place};
+use super::wait::wait;
+use super::{names as n, place};
 use crate::api::Api;
 use crate::api::s2::respond;
 use crate::api::terms::Terms;
@@ -95,7 +95,7 @@ pub(super) fn events(
     };
     let mut response = respond::stream("text/event-stream", Body::from_stream(window.into_stream()));
     if !is_plain(&content_type) {
-        response.headers_mut().insert(h::SSE_ENCODING, HeaderValue::from_static("base64"));
+        response.headers_mut().insert(n::SSE_ENCODING, HeaderValue::from_static("base64"));
     }
     Ok(response)
 }

@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode, header};
 use super::error::Result;
 use super::respond::Answer;
 use super::target::Target;
-use super::{headers as h, place};
+use super::{headers as h, names as n, place};
 use crate::api::Api;
 
 /// `HEAD`: what the stream is; not a use of it.
@@ -26,7 +26,7 @@ pub(super) async fn status(
         .lifetime(&status)
         .with(header::ETAG, tag)
         .with(header::CACHE_CONTROL, "no-store")
-        .with_if(status.is_closed, h::CLOSED, "true")
+        .with_if(status.is_closed, n::CLOSED, "true")
         .done())
 }
 

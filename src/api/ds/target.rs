@@ -78,7 +78,7 @@ fn any_path(path: &str) -> Result<DurableRef> {
 fn with_bucket(path: &str) -> Result<DurableRef> {
     let bucket = bucket(&path_segment(path, 1).map_err(Error::bad)?)?;
     let name = path_segment(path, 2).map_err(Error::bad)?;
-    if path_segment(path, 3).map_err(Error::bad)? != "" {
+    if !path_segment(path, 3).map_err(Error::bad)?.is_empty() {
         return Err(Error::bad(format!("`{}` is not the path of a stream", echo(path))));
     }
     if name.contains('/') || name.contains("..") || name == "streams" {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::creation::{Creation, Expected};
 use super::error::{Error, Result, of_engine};
 use super::forks::Content;
 use super::messages::messages;
@@ -22,7 +23,7 @@ use crate::storage::register::{Outcome, jittered};
 use crate::storage::tail::InlineCommit;
 use crate::types::config::{RetentionPolicy, StreamConfigLayer, TimestampingMode};
 use crate::types::ledger::{
-    ContentType, Entry, Filling, Lifetime, Producer, Refusal, Refused, StateTag, Then, Unusable, WriterSeq,
+    ContentType, Entry, Filling, Lifetime, Producer, Refusal, Refused, Then, Unusable,
 };
 use crate::types::limits::ENTRY_BYTES_MAX;
 use crate::types::record::{AppendInput, InvalidBatch, Record};
@@ -30,52 +31,6 @@ use crate::types::stream::Provision;
 
 /// A new stream is visited when its lifetime may be over, but not before ten minutes and within a day.
 const FIRST_VISIT_MS: std::ops::RangeInclusive<u64> = 600_000..=86_400_000;
-
-/// What a creation expects of what is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Expected {
-    /// Anything.
-    #[default]
-    Anything,
-    /// Nothing.
-    Nothing,
-    /// The stream, in whatever state.
-    Something,
-    /// The stream in one of these states.
-    In(Vec<StateTag>),
-}
-
-/// Where a fork begins.
-#[derive(Clone, Debug)]
-pub struct ForkOf {
-    /// What is forked.
-    pub source: DurableRef,
-    /// The first message that is not taken; the end if `None`.
-    pub at: Option<u64>,
-    /// How much is taken beyond: messages of JSON, else bytes of one message.
-    pub beyond: u64,
-}
-
-/// A creation as a door hands it down.
-#[derive(Clone, Debug, Default)]
-pub struct Creation {
-    /// `application/octet-stream`, or the source's, if `None`.
-    pub content_type: Option<ContentType>,
-    /// Endless, or the source's, if `None`.
-    pub lifetime: Option<Lifetime>,
-    /// The first content.
-    pub body: Bytes,
-    /// Whether the stream is closed from the beginning.
-    pub then: Then,
-    /// The first content's place among those of its producer.
-    pub producer: Option<Producer>,
-    /// The writer's own mark of progress.
-    pub writer_seq: Option<WriterSeq>,
-    /// What must be there.
-    pub expected: Expected,
-    /// What the stream begins as a copy of.
-    pub fork: Option<ForkOf>,
-}
 
 /// What a creation finds.
 enum Place {
@@ -362,10 +317,10 @@ impl Service {
         }
         // The last of the copy and the first of its own may be too much together.
         let bytes: usize = next.iter().chain(&own).map(|record| record.body.len()).sum();
-        if bytes > ENTRY_BYTES_MAX {
-            if !self.fill_with(stream, std::mem::take(&mut next), Entry::filling()).await? {
-                return Ok(None);
-            }
+        if bytes > ENTRY_BYTES_MAX
+            && !self.fill_with(stream, std::mem::take(&mut next), Entry::filling()).await?
+        {
+            return Ok(None);
         }
         next.extend(own);
         if !self.fill_with(stream, next, Entry { filling: Filling::Last, ..entry }).await? {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::create::{Creation, ForkOf};
+use super::creation::{Creation, ForkOf};
 use super::error::{Error, Result, of_engine};
 use super::{DurableRef, identity, ledger, with_ledger};
 use crate::engine::{Snapshot, Stream, Updated};

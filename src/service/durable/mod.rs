@@ -6,6 +6,7 @@
 mod append;
 mod buckets;
 mod create;
+mod creation;
 mod error;
 mod forks;
 mod messages;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 pub use append::{Outcome, Post, Posted};
 pub use buckets::{BucketInfo, Listed, Listing};
-pub use create::{Creation, Expected, ForkOf};
+pub use creation::{Creation, Expected, ForkOf};
 pub use error::{Error, Result};
 pub use read::{ReadFrom, Reader};
 
