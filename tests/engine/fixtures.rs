@@ -95,6 +95,7 @@ fn manifest() -> Manifest {
             last_arrival_ms: 8_000,
             trim_point: 101,
             fencing_token: FencingToken::new("token".to_owned()).expect("short"),
+            ledger: None,
         },
         tail: Tail(vec![commit]),
         levels: vec![refs()],

@@ -6,6 +6,7 @@ use super::error::{Error, Result, of_engine};
 use super::{DurableRef, identity, ledger, unusable, with_ledger};
 use crate::engine::{Snapshot, Stream, Updated};
 use crate::service::Service;
+use crate::storage::identity::Identity;
 use crate::storage::ledger::{Kin, Ledger, Stage};
 use crate::storage::manifest::Manifest;
 use crate::types::ledger::Unusable;
@@ -48,15 +49,39 @@ impl Service {
         let retired = |manifest: &Manifest| {
             let ledger = manifest.log.ledger.as_deref()?;
             let forks: Vec<_> = ledger.forks.iter().filter(|fork| alive.contains(fork)).cloned().collect();
-            let is_wanted = manifest.head.incarnation == found.doc.head.incarnation && !forks.is_empty();
+            let is_wanted = manifest.head.incarnation == found.doc.head.incarnation
+                && !forks.is_empty()
+                && (ledger.stage != Stage::Retired || ledger.forks != forks);
             is_wanted
                 .then(|| with_ledger(manifest, Ledger { stage: Stage::Retired, forks, ..ledger.clone() }))
         };
         match stream.update(retired).await {
             Ok(Updated::Changed(_)) => Ok(true),
-            Ok(Updated::Unchanged(_)) => Ok(false),
+            Ok(Updated::Unchanged(found)) => {
+                let ledger = ledger(&found.doc)?;
+                Ok(ledger.stage == Stage::Retired && !ledger.forks.is_empty())
+            }
             Err(error) => Err(of_engine(&stream.identity.name, error)),
         }
+    }
+
+    /// Ends a stream that nobody can use any more, for whoever sweeps: its lifetime is over for so long, its making
+    /// was abandoned, or it was deleted and the forks that it was kept in mind for are gone. Whether it ended.
+    pub async fn settle_durable(&self, identity: &Identity, slack_ms: u64) -> Result<bool> {
+        let stream = self.engine.stream(identity);
+        let found = stream.refresh().await.map_err(|e| of_engine(&identity.name, e))?;
+        let Some(found) = found.filter(|found| found.doc.head.is_live()) else { return Ok(false) };
+        let ledger = ledger(&found.doc)?;
+        let long_ago_ms = self.now_ms().saturating_sub(slack_ms);
+        let is_over = match ledger.stage {
+            Stage::Filling => ledger.last_used_ms < long_ago_ms,
+            Stage::Ready => ledger.has_expired(long_ago_ms),
+            Stage::Retired => !self.retire(&stream, &found).await?,
+        };
+        if is_over {
+            self.end_durable(&stream, &found).await?;
+        }
+        Ok(is_over)
     }
 
     async fn is_alive(&self, fork: &Kin) -> Result<bool> {
