@@ -4,6 +4,7 @@
 //! [`Engine::stream`]: a handle per stream, with what this process knows of it.
 
 pub mod admission;
+mod attach;
 mod batcher;
 mod cache;
 mod committer;

@@ -161,6 +161,11 @@ impl Stream {
         futures::stream::iter(fetches).buffer_unordered(FETCHES_MAX).for_each(|_| async {}).await;
     }
 
+    /// The records of one chunk that is not part of the history.
+    pub(super) async fn read_ref(&self, manifest: &Manifest, r: Ref) -> Result<Vec<SequencedRecord>> {
+        Ok(self.fetch(manifest, r, Bounds::default()).await?.records)
+    }
+
     /// Arrivals before this are past the stream's retention.
     fn oldest_arrival_ms(&self, manifest: &Manifest) -> u64 {
         match manifest.config.retention_policy {

@@ -3,9 +3,10 @@
 //! Bounded: a producer that has not been heard of for a week gives way to a new one, and where none does, the new
 //! one is refused; so are more forks than there is room for.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::frame::Damaged;
+use super::index::{Ref, decode_refs, encode_refs};
 use super::key::Incarnation;
 use crate::types::ledger::{ContentType, Lifetime, Producer, StateTag, Unusable, WriterSeq};
 use crate::types::limits::{LEDGER_FORKS_BYTES_MAX, LEDGER_PRODUCERS_BYTES_MAX, PRODUCER_AGE_MS_MIN};
@@ -53,6 +54,17 @@ pub struct Origin {
     pub beyond: u64,
 }
 
+/// An object that stands for the beginning of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandIn {
+    /// The first sequence number that it does not stand for.
+    pub at: u64,
+    /// Of the object.
+    pub content_type: ContentType,
+    /// Where it lies.
+    pub object: Ref,
+}
+
 /// What a stream keeps beside its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
@@ -76,6 +88,8 @@ pub struct Ledger {
     pub origin: Option<Origin>,
     /// Forks of it that live, or may.
     pub forks: Vec<Kin>,
+    /// What stands for its beginning.
+    pub stand_in: Option<StandIn>,
 }
 
 impl Ledger {
@@ -93,6 +107,7 @@ impl Ledger {
             producers: Vec::new(),
             origin: None,
             forks: Vec::new(),
+            stand_in: None,
         }
     }
 
@@ -214,6 +229,36 @@ pub(super) struct LedgerProto {
     origin: Option<KinProto>,
     #[prost(message, repeated, tag = "11")]
     forks: Vec<KinProto>,
+    #[prost(message, optional, tag = "12")]
+    stand_in: Option<StandInProto>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct StandInProto {
+    #[prost(uint64, tag = "1")]
+    at: u64,
+    #[prost(string, tag = "2")]
+    content_type: String,
+    #[prost(bytes = "bytes", tag = "3")]
+    object: Bytes,
+}
+
+impl StandInProto {
+    fn of(stand_in: &StandIn) -> Self {
+        let StandIn { at, content_type, object } = stand_in;
+        let mut out = BytesMut::new();
+        encode_refs(&[*object], &mut out);
+        Self { at: *at, content_type: content_type.as_str().to_owned(), object: out.freeze() }
+    }
+
+    fn stand_in(&self) -> Result<StandIn, Damaged> {
+        let refs = decode_refs(&mut self.object.clone())?;
+        Ok(StandIn {
+            at: self.at,
+            content_type: ContentType::new(&self.content_type).map_err(|e| damaged(&e.to_string()))?,
+            object: refs.into_iter().next().ok_or_else(|| damaged("stand-in"))?,
+        })
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -286,6 +331,7 @@ impl From<&Ledger> for LedgerProto {
             producers,
             origin,
             forks,
+            stand_in,
         } = ledger;
         let (idle_secs, until_ms) = match *lifetime {
             Lifetime::Endless => (None, None),
@@ -304,6 +350,7 @@ impl From<&Ledger> for LedgerProto {
             producers: producers.iter().map(|known| ProducerProto::of(&known.last, known.at_ms)).collect(),
             origin: origin.as_ref().map(|origin| KinProto::of(&origin.source, origin.at, origin.beyond)),
             forks: forks.iter().map(|fork| KinProto::of(fork, 0, 0)).collect(),
+            stand_in: stand_in.as_ref().map(StandInProto::of),
         }
     }
 }
@@ -336,6 +383,7 @@ impl TryFrom<LedgerProto> for Ledger {
             producers: proto.producers.iter().map(known).collect::<Result<_, _>>()?,
             origin: proto.origin.as_ref().map(origin).transpose()?,
             forks: proto.forks.iter().map(KinProto::kin).collect::<Result<_, _>>()?,
+            stand_in: proto.stand_in.as_ref().map(StandInProto::stand_in).transpose()?,
         })
     }
 }

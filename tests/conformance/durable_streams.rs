@@ -43,17 +43,17 @@ fn run_suite(bucket: Option<&str>) {
         vitest.env("LEAT_BUCKET", bucket);
     }
     let output = vitest.output().expect("node can be run");
-    let text = std::fs::read(&results).unwrap_or_else(|_| {
+    let bytes = std::fs::read(&results).unwrap_or_else(|_| {
         panic!("no results:\n{}", String::from_utf8_lossy(&output.stderr));
     });
-    let results: Value = serde_json::from_slice(&text).expect("the reporter writes JSON");
+    let results: Value = serde_json::from_slice(&bytes).expect("the reporter writes JSON");
     let cases: Vec<_> =
         list(&results, "testResults").flat_map(|file| list(file, "assertionResults")).collect();
     let names = |status: &str| -> Vec<&str> {
         cases
             .iter()
             .filter(|case| text(case, "status") == status)
-            .filter_map(|case| Some(text(case, "fullName")))
+            .map(|case| text(case, "fullName"))
             .collect()
     };
     assert_eq!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leat::service::durable::{
-    Buckets, Creation, DurableRef, Error, Expected, ForkOf, Outcome, Post, Posted, ReadFrom,
+    Buckets, Creation, DurableRef, Error, Expected, ForkOf, Outcome, Post, Posted, ReadFrom, StreamSnapshot,
 };
 use leat::store::Operation;
 use leat::types::ledger::{ContentType, Lifetime, Producer, Refusal, Then};
@@ -416,4 +416,62 @@ async fn one_append_of_four_mebibytes_is_atomic_and_more_is_refused() {
     assert_eq!(process.post("j", of(20_000)).await.expect("appended").tag.tail, 20_000);
     assert!(matches!(process.post("j", of(100_001)).await, Err(Error::TooLarge(_))));
     assert_eq!(process.text("j").await.expect("readable").len(), 20_000);
+}
+
+#[tokio::test]
+async fn a_snapshot_stands_for_the_beginning_and_outlives_every_sweep() {
+    let world = World::timed();
+    let process = world.process();
+    process.create("s", &new("")).await.expect("created");
+    for n in 0..6 {
+        process.post("s", post(&[b'0' + n; 50_000])).await.expect("appended");
+    }
+    let snapshot = |at, body: &'static [u8]| StreamSnapshot {
+        at,
+        content_type: ContentType::new("a/b").expect("legal"),
+        bytes: Bytes::from_static(body),
+    };
+    let put = async |snapshot| process.service.put_snapshot(&at("s"), &snapshot).await;
+    assert!(matches!(put(snapshot(7, b"x")).await, Err(Error::SnapshotBeyondTail { tail: 6 })));
+    assert_eq!(put(snapshot(2, b"two")).await.expect("stands"), 6);
+    assert!(matches!(process.text("s").await, Err(Error::Trimmed { start: 2 })));
+    assert!(matches!(put(snapshot(1, b"x")).await, Err(Error::OlderSnapshot { current: 2 })));
+    assert_eq!(put(snapshot(4, b"four")).await.expect("stands"), 6);
+    for _ in 0..3 {
+        world.clock.advance_ms(26 * 60 * 60 * 1_000);
+        process.sweep().await.expect("swept");
+    }
+    // Two messages and one snapshot are left.
+    assert_eq!(process.service_list("data/").await.len(), 3);
+    let other = world.process();
+    let (found, mut reader) = other.service.snapshot(&at("s")).await.expect("readable");
+    assert_eq!(found, Some(snapshot(4, b"four")));
+    let rest: Vec<_> =
+        reader.messages(1024 * 1024).await.expect("readable").into_iter().map(|m| m.seq_num).collect();
+    assert_eq!(rest, [4, 5]);
+    assert_eq!(process.post("s", post(b"x")).await.expect("appended").tag.tail, 7);
+    process.create("fork", &fork_of("s", None)).await.expect("forked");
+    let mut fork = process.service.durable_reader(&at("fork"), ReadFrom::At(4)).await.expect("there");
+    assert_eq!(fork.messages(1024 * 1024).await.expect("readable").len(), 3);
+}
+
+#[tokio::test]
+async fn a_snapshot_whose_upload_was_collected_meanwhile_is_uploaded_again() {
+    let world = World::timed();
+    let (process, other) = (world.process(), world.process());
+    process.create("s", &new("a")).await.expect("created");
+    let snapshot = StreamSnapshot { at: 1, content_type: text(), bytes: Bytes::from_static(b"one") };
+    // Between the upload and the commit, two hours pass and a sweeper takes the object for an orphan.
+    process.faults.hold(Operation::Replace, "manifest/");
+    let sweep = async {
+        process.faults.seen(1, Operation::Replace, "manifest/").await;
+        world.clock.advance_ms(26 * 60 * 60 * 1_000);
+        other.sweep().await.expect("swept");
+        process.faults.release();
+    };
+    let target = at("s");
+    let (put, ()) = tokio::join!(process.service.put_snapshot(&target, &snapshot), sweep);
+    put.expect("stands");
+    let (found, _) = other.service.snapshot(&at("s")).await.expect("readable");
+    assert_eq!(found, Some(snapshot));
 }

@@ -11,7 +11,7 @@ use leat::storage::head::{Head, State};
 use leat::storage::identity::Identity;
 use leat::storage::index::{Page, Ref, Target};
 use leat::storage::key::{DataClass, Incarnation, ObjectId, StreamKind};
-use leat::storage::ledger::{Kin, Known, Ledger, Origin};
+use leat::storage::ledger::{Kin, Known, Ledger, Origin, StandIn};
 use leat::storage::manifest::{LogState, Manifest, PendingCopy, Upkeep};
 use leat::storage::meta::{BasinRecord, DueMarker, ProbeRecord, StoreRecord};
 use leat::storage::record::RunWriter;
@@ -156,6 +156,7 @@ fn manifest_with_ledger() -> Manifest {
         producers: vec![Known { last: producer(7), at_ms: 8_000 }],
         origin: Some(Origin { source: kin("source"), at: 100, beyond: 1 }),
         forks: vec![kin("fork/1"), kin("fork/2")],
+        stand_in: Some(StandIn { at: 101, content_type: ContentType::octets(), object: refs()[0] }),
         ..Ledger::new(content_type, Lifetime::Idle(3_600), 7_500)
     };
     let log = LogState { ledger: Some(Box::new(ledger)), ..manifest().log };

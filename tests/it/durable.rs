@@ -356,3 +356,61 @@ async fn followers_on_another_server_see_every_message_once_and_the_last_before_
         assert_eq!(seen, (0..MESSAGES as u64).collect::<Vec<_>>());
     }
 }
+
+#[tokio::test]
+async fn a_snapshot_and_what_follows_it_come_in_one_answer() {
+    let (world, bucket) = bucket().await;
+    let path = format!("{bucket}/s");
+    world.make(&path).await;
+    for body in ["a", "b", "c"] {
+        world.add(&path, body).send().await.is(204);
+    }
+    let bootstrap = format!("{path}/bootstrap");
+    let empty = world.root("GET", &bootstrap).send().await.is(200);
+    assert_eq!(empty.header("stream-snapshot-offset"), "-1");
+    let boundary = "leat-part-0000000000000000";
+    assert_eq!(empty.header("content-type"), format!("multipart/mixed; boundary={boundary}"));
+    let part = |content_type: &str, body: &str| {
+        format!("--{boundary}\r\ncontent-type: {content_type}\r\n\r\n{body}\r\n")
+    };
+    let expected =
+        part("application/octet-stream", "") + &["a", "b", "c"].map(|b| part("text/plain", b)).concat();
+    assert_eq!(empty.text(), format!("{expected}--{boundary}--\r\n"));
+    world.root("GET", &format!("{path}/snapshot")).send().await.refused(404, "not_found", "no snapshot");
+
+    let at = |at: u64| format!("{path}/snapshot/{at:016x}");
+    let put = |n: u64| world.root("PUT", &at(n)).header("content-type", "application/json").body("{\"n\":2}");
+    put(9).send().await.refused(409, "beyond_tail", "0000000000000003");
+    world.root("PUT", &format!("{path}/snapshot/2")).body("x").send().await.refused(
+        400,
+        "bad_request",
+        "offset",
+    );
+    let stands = put(2).send().await.is(204);
+    assert_eq!(
+        (stands.header(NEXT), stands.header("stream-snapshot-offset")),
+        ("0000000000000003".into(), "0000000000000002".into())
+    );
+    put(1).send().await.refused(409, "older_snapshot", "0000000000000002");
+    for gone in ["", "?offset=-1", "?offset=0000000000000001", "?offset=-1&live=sse"] {
+        world.root("GET", &format!("{path}{gone}")).send().await.refused(410, "trimmed", "0000000000000002");
+    }
+    let kept = world.root("GET", &format!("{path}?offset=0000000000000002")).send().await.is(200);
+    assert_eq!(kept.text(), "c");
+    let head = world.root("HEAD", &path).send().await.is(200);
+    assert_eq!(head.header("stream-snapshot-offset"), "0000000000000002");
+    // The way there is a redirect, which this client follows.
+    let found = world.root("GET", &format!("{path}/snapshot")).send().await.is(200);
+    assert_eq!((found.text(), found.header("content-type")), ("{\"n\":2}".into(), "application/json".into()));
+    world.root("GET", &at(1)).send().await.refused(404, "not_found", "no snapshot");
+    world.root("DELETE", &at(2)).send().await.refused(409, "current_snapshot", "newer");
+    world.root("DELETE", &at(1)).send().await.refused(404, "not_found", "no snapshot");
+    let whole = world.root("GET", &bootstrap).send().await.is(200);
+    let expected = part("application/json", "{\"n\":2}") + &part("text/plain", "c");
+    assert_eq!(whole.text(), format!("{expected}--{boundary}--\r\n"));
+    assert_eq!(
+        (whole.header(NEXT), whole.header("stream-up-to-date")),
+        ("0000000000000003".into(), "true".into())
+    );
+    world.root("GET", &format!("{bootstrap}?live=sse")).send().await.refused(400, "bad_request", "live");
+}

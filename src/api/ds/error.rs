@@ -45,7 +45,7 @@ impl Error {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    fn not_found(message: String) -> Self {
+    pub(super) fn not_found(message: String) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
@@ -136,6 +136,8 @@ impl From<durable::Error> for Error {
             E::SourceRetired(_) => Self::conflict("source_deleted", message),
             E::OtherTypeThanSource(_) => Self::conflict("content_type", message),
             E::TooManyForks(_) => Self::conflict("too_many_forks", message),
+            E::OlderSnapshot { .. } => Self::conflict("older_snapshot", message),
+            E::SnapshotBeyondTail { .. } => Self::conflict("beyond_tail", message),
             E::BeyondTail { .. } => Self::new(StatusCode::BAD_REQUEST, "beyond_tail", message),
             E::OtherState => Self::new(StatusCode::PRECONDITION_FAILED, "other_state", message),
             E::Refused(refused) => Self::refused(message, refused),

@@ -13,6 +13,7 @@ mod names;
 mod place;
 mod read;
 mod respond;
+mod snapshots;
 mod sse;
 mod streams;
 mod target;
@@ -29,7 +30,7 @@ use super::Api;
 use names as n;
 
 /// Headers of answers that a browser's script may read.
-pub(super) const EXPOSED: [HeaderName; 18] = [
+pub(super) const EXPOSED: [HeaderName; 19] = [
     n::NEXT_OFFSET,
     n::CURSOR,
     n::UP_TO_DATE,
@@ -41,6 +42,7 @@ pub(super) const EXPOSED: [HeaderName; 18] = [
     n::PRODUCER_EXPECTED_SEQ,
     n::PRODUCER_RECEIVED_SEQ,
     n::SSE_ENCODING,
+    n::SNAPSHOT_OFFSET,
     header::ETAG,
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
@@ -56,6 +58,12 @@ pub(super) fn routes() -> Router<Api> {
         .route("/ds/{bucket}", put(buckets::create).get(buckets::info).delete(buckets::delete))
         .route("/ds/{bucket}/streams", get(buckets::list))
         .route("/ds/{bucket}/{stream}", stream())
+        .route("/ds/{bucket}/{stream}/snapshot", get(snapshots::latest))
+        .route(
+            "/ds/{bucket}/{stream}/snapshot/{offset}",
+            put(snapshots::put).get(snapshots::get).delete(snapshots::delete),
+        )
+        .route("/ds/{bucket}/{stream}/bootstrap", get(snapshots::bootstrap))
         .route("/v1/stream/{*path}", stream())
 }
 

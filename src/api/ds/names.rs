@@ -41,6 +41,8 @@ names! {
     FORK_OFFSET = "stream-fork-offset";
     /// How much it takes beyond.
     FORK_SUB_OFFSET = "stream-fork-sub-offset";
+    /// What a stream's snapshot does not stand for any more.
+    SNAPSHOT_OFFSET = "stream-snapshot-offset";
     /// Who may be shown an answer.
     RESOURCE_POLICY = "cross-origin-resource-policy";
     /// The last event that a browser has seen.

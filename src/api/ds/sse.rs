@@ -38,8 +38,8 @@ const WINDOW: Duration = Duration::from_secs(50);
 const WHOLE_WINDOW: Duration = Duration::from_millis(1_200);
 /// Silence after which a sign of life is due.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Messages of one event where the answer goes out whole.
-const WHOLE_BYTES_MAX: u64 = 512 * 1024;
+/// How often what an event holds fits into an answer that goes out whole: it grows on its way.
+const WHOLE_SHARE: usize = 8;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,6 +69,8 @@ struct Window {
     bytes_max: u64,
     cursor: u64,
     until: Deadline,
+    /// Bytes that may still be sent, where the answer goes out whole.
+    room: Option<usize>,
     phase: Phase,
     span: Span,
 }
@@ -81,14 +83,15 @@ pub(super) fn events(
     cursor: u64,
 ) -> Result<Response> {
     let content_type = reader.status()?.content_type;
-    let is_whole = terms.is_some_and(|terms| terms.whole_bytes_max.is_some());
+    let room = terms.and_then(|terms| terms.body_bytes_max());
     let window = Window {
         api: api.clone(),
         terms,
         reader,
-        bytes_max: if is_whole { bytes_max.min(WHOLE_BYTES_MAX) } else { bytes_max },
+        bytes_max: room.map_or(bytes_max, |room| bytes_max.min((room / WHOLE_SHARE) as u64)),
         cursor,
-        until: Deadline::after(if is_whole { WHOLE_WINDOW } else { WINDOW }),
+        until: Deadline::after(if room.is_some() { WHOLE_WINDOW } else { WINDOW }),
+        room: room.map(|room| room / 2),
         phase: Phase::First,
         span: Span::current(),
         content_type: content_type.clone(),
@@ -149,8 +152,9 @@ impl Window {
         if !messages.is_empty() {
             write_data(&mut frame, &self.content_type, &messages);
         }
-        // A whole answer must not grow for ever, however much there is.
-        if self.is_over() && !self.reader.is_at_tail() {
+        self.room = self.room.map(|room| room.saturating_sub(frame.len()));
+        let is_full = self.room.is_some_and(|room| room < 2 * frame.len());
+        if (self.is_over() || is_full) && !self.reader.is_at_tail() {
             self.phase = Phase::Ended;
             self.cursor += 1;
         }

@@ -20,7 +20,12 @@ pub(super) async fn status(
     let tag = place::state_tag(&status.tag());
     let is_known = h::if_none_match(&headers).is_some_and(|tags| tags.has(&tag));
     let code = if is_known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-    Ok(Answer::empty(code)
+    let answer = Answer::empty(code);
+    let answer = match status.snapshot_at {
+        Some(at) => answer.with(n::SNAPSHOT_OFFSET, place::offset(at)),
+        None => answer,
+    };
+    Ok(answer
         .content_type(&status.content_type)
         .next(status.tail)
         .lifetime(&status)

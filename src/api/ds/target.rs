@@ -5,6 +5,7 @@ use http::StatusCode;
 use http::request::Parts;
 
 use super::error::{Error, Result};
+use super::place;
 use crate::api::Api;
 use crate::api::uri::{echo, path_segment, percent_decode};
 use crate::service::durable::{Buckets, DurableRef};
@@ -23,6 +24,9 @@ const BUCKETS: &str = "/ds/";
 /// The stream named in the path.
 pub(super) struct Target(pub(super) DurableRef);
 
+/// The stream whose snapshots a path names, and the offset it ends with, if it does.
+pub(super) struct OfStream(pub(super) DurableRef, pub(super) Option<u64>);
+
 /// The bucket named in the path.
 pub(super) struct Bucket(pub(super) BucketName);
 
@@ -31,6 +35,22 @@ impl FromRequestParts<Api> for Target {
 
     async fn from_request_parts(parts: &mut Parts, _api: &Api) -> Result<Self> {
         parse(parts.uri.path()).map(Self)
+    }
+}
+
+impl FromRequestParts<Api> for OfStream {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _api: &Api) -> Result<Self> {
+        let path = parts.uri.path();
+        let offset = path_segment(path, 4).map_err(Error::bad)?;
+        let at = match offset.as_str() {
+            "" => None,
+            text => Some(place::parse(text).ok_or_else(|| {
+                Error::bad(format!("a snapshot lies at an offset of the stream, got `{}`", echo(text)))
+            })?),
+        };
+        Ok(Self(with_bucket(path)?, at))
     }
 }
 
@@ -55,7 +75,8 @@ fn stream(name: &str) -> Result<StreamName> {
 pub(super) fn parse(path: &str) -> Result<DurableRef> {
     match (path.strip_prefix(ANY_PATH), path.strip_prefix(BUCKETS)) {
         (Some(rest), _) => any_path(&percent_decode(rest).map_err(Error::bad)?),
-        (None, Some(_)) => with_bucket(path),
+        (None, Some(rest)) if rest.split('/').count() == 2 => with_bucket(path),
+        (None, Some(_)) => Err(Error::bad(format!("`{}` is not the path of a stream", echo(path)))),
         (None, None) => Err(Error::bad(format!("`{}` is not the path of a stream", echo(path)))),
     }
 }
@@ -78,9 +99,6 @@ fn any_path(path: &str) -> Result<DurableRef> {
 fn with_bucket(path: &str) -> Result<DurableRef> {
     let bucket = bucket(&path_segment(path, 1).map_err(Error::bad)?)?;
     let name = path_segment(path, 2).map_err(Error::bad)?;
-    if !path_segment(path, 3).map_err(Error::bad)?.is_empty() {
-        return Err(Error::bad(format!("`{}` is not the path of a stream", echo(path))));
-    }
     if name.contains('/') || name.contains("..") || name == "streams" {
         return Err(Error::bad(format!(
             "stream name must not hold `/` or `..`, and must not be `streams`, got `{}`",

@@ -50,6 +50,18 @@ pub enum Error {
         /// The first that is kept.
         start: u64,
     },
+    /// The stream has a newer snapshot.
+    #[error("the stream has a snapshot at offset {current:016x}, which is newer")]
+    OlderSnapshot {
+        /// Where it stands.
+        current: u64,
+    },
+    /// A snapshot cannot stand for what is still to come.
+    #[error("a snapshot cannot lie beyond the end of the stream, {tail:016x}")]
+    SnapshotBeyondTail {
+        /// The end.
+        tail: u64,
+    },
     /// The place lies beyond the end of the stream.
     #[error("the offset lies beyond the end of the stream, {tail:016x}")]
     BeyondTail {

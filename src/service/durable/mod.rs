@@ -12,6 +12,7 @@ mod forks;
 mod messages;
 mod read;
 mod remove;
+mod snapshots;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ pub use buckets::{BucketInfo, Listed, Listing};
 pub use creation::{Creation, Expected, ForkOf};
 pub use error::{Error, Result};
 pub use read::{ReadFrom, Reader};
+pub use snapshots::StreamSnapshot;
 
 use super::Service;
 use crate::engine::{self, Snapshot, Stream, Updated};
@@ -65,6 +67,8 @@ pub struct Status {
     pub tail: u64,
     /// Whether nothing follows any more.
     pub is_closed: bool,
+    /// The first message that its snapshot does not stand for, if it has one.
+    pub snapshot_at: Option<u64>,
     /// Of every message.
     pub content_type: ContentType,
     /// How long it lives.
@@ -82,6 +86,7 @@ impl Status {
             start: manifest.log.trim_point,
             tail: manifest.log.next_seq_num,
             is_closed: ledger.is_closed,
+            snapshot_at: ledger.stand_in.as_ref().map(|stand_in| stand_in.at),
             content_type: ledger.content_type.clone(),
             lifetime: ledger.lifetime,
             created_at_ms: manifest.created_at_ms,
