@@ -174,7 +174,7 @@ async fn a_producer_over_two_processes_gets_every_append_in_once_and_in_order() 
             match process.post("s", Post { producer: by("p", seq), ..post(body.as_bytes()) }).await {
                 Ok(Posted { outcome: Outcome::Duplicate { seq: last, .. }, .. }) => seq = last + 1,
                 Ok(_) => seq += 1,
-                Err(Error::Other(error)) if matches!(error, leat::service::Error::RateLimited(_)) => {}
+                Err(Error::Other(leat::service::Error::RateLimited(_))) => {}
                 Err(error) => panic!("{seq}: {error}"),
             }
         }
