@@ -38,7 +38,7 @@ pub const LEDGER_FORKS_BYTES_MAX: usize = 8 * 1024;
 /// How long a producer is remembered at least after its last append.
 pub const PRODUCER_AGE_MS_MIN: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// What a ledger may take in a manifest.
-pub const LEDGER_BYTES_MAX: usize = 24 * 1024;
+pub const LEDGER_BYTES_MAX: usize = 32 * 1024;
 /// Shortest bucket name.
 pub const BUCKET_NAME_BYTES_MIN: usize = 4;
 /// Longest bucket name.

@@ -475,3 +475,17 @@ async fn a_snapshot_whose_upload_was_collected_meanwhile_is_uploaded_again() {
     let (found, _) = other.service.snapshot(&at("s")).await.expect("readable");
     assert_eq!(found, Some(snapshot));
 }
+
+#[tokio::test]
+async fn a_deletion_that_died_half_way_is_finished_by_the_next() {
+    let process = World::new().process();
+    process.create("s", &new("a")).await.expect("created");
+    process.faults.inject(Operation::Delete, "catalog/", 1, Fault::Unavailable);
+    let first = process.service.delete_durable(&at("s")).await;
+    assert!(matches!(first, Err(Error::Other(leat::service::Error::Indefinite { .. }))), "{first:?}");
+    assert!(is_gone(&process.text("s").await));
+    let bucket = at("s").bucket;
+    assert!(matches!(process.service.delete_bucket(&bucket).await, Err(Error::BucketNotEmpty(_))));
+    assert!(is_gone(&process.service.delete_durable(&at("s")).await));
+    process.service.delete_bucket(&bucket).await.expect("empty by now");
+}

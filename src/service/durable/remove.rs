@@ -19,7 +19,13 @@ impl Service {
             let found = stream.refresh_live().await?;
             Ok((stream, found))
         };
-        let (stream, found) = self.on_durable(target, open).await?;
+        let (stream, found) = match self.on_durable(target, open).await {
+            Err(error @ Error::StreamNotFound(_)) => {
+                self.drop_name(target).await?;
+                return Err(error);
+            }
+            outcome => outcome?,
+        };
         match ledger(&found.doc)?.check_usable(self.now_ms()) {
             Ok(()) => {}
             Err(why @ (Unusable::Retired | Unusable::Unfinished)) => return Err(unusable(name, why)),
@@ -32,6 +38,16 @@ impl Service {
             self.end_durable(&stream, &found).await?;
         }
         Ok(())
+    }
+
+    /// Takes a name out of the listing whose stream has ended, for a deletion that died between its two steps.
+    async fn drop_name(&self, target: &DurableRef) -> Result<()> {
+        let Some(life) = self.buckets.get(&target.bucket) else { return Ok(()) };
+        let stream = self.engine.stream(&identity(life, &target.name));
+        match stream.known().filter(|known| !known.doc.head.is_live()) {
+            Some(dead) => Ok(self.delete_catalog_entry(&stream, &dead.doc).await?),
+            None => Ok(()),
+        }
     }
 
     /// Keeps a stream in mind although it is deleted, if forks of it live; whether they do.
