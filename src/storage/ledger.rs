@@ -430,7 +430,7 @@ mod tests {
         assert!(ledger.remember(&producer(&format!("producer-{:027}", 3), 1), count));
         assert_eq!(ledger.producers.len(), 204);
         let later = PRODUCER_AGE_MS_MIN;
-        assert!(ledger.remember(&producer("new", 0), later));
+        assert!(ledger.remember(&producer(&format!("newcomer-{:027}", 0), 0), later));
         assert!(ledger.producer(&format!("producer-{:027}", 0)).is_none());
         assert!(ledger.producer(&format!("producer-{:027}", 1)).is_some());
         assert!(!ledger.remember(&producer(&"x".repeat(256), 0), later));
