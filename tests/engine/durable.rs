@@ -489,3 +489,56 @@ async fn a_deletion_that_died_half_way_is_finished_by_the_next() {
     assert!(is_gone(&process.service.delete_durable(&at("s")).await));
     process.service.delete_bucket(&bucket).await.expect("empty by now");
 }
+
+#[tokio::test]
+async fn a_fork_takes_a_part_of_one_append_and_never_of_the_next() {
+    let process = World::new().process();
+    let json = ContentType::new("application/json").expect("legal");
+    let creation = Creation { content_type: Some(json.clone()), ..Creation::default() };
+    process.create("s", &creation).await.expect("created");
+    let append = |body: &'static [u8]| Post {
+        content_type: Some(json.clone()),
+        body: Bytes::from_static(body),
+        ..Post::default()
+    };
+    for body in [&b"[1,2,3]"[..], b"4", b"[5,6]"] {
+        process.post("s", append(body)).await.expect("appended");
+    }
+    let part = |source: &str, from, beyond| Creation {
+        fork: Some(ForkOf { source: at(source), at: Some(from), beyond }),
+        ..Creation::default()
+    };
+    for (from, beyond) in [(0, 4), (1, 3), (3, 2), (4, 3)] {
+        let refused = process.create("f", &part("s", from, beyond)).await;
+        assert!(
+            matches!(refused, Err(Error::Invalid(_) | Error::BeyondTail { .. })),
+            "{from}+{beyond}: {refused:?}"
+        );
+    }
+    for (name, from, beyond, expected) in
+        [("a", 0, 3, "123"), ("b", 1, 1, "12"), ("c", 3, 1, "1234"), ("d", 4, 2, "123456")]
+    {
+        process.create(name, &part("s", from, beyond)).await.expect("forked");
+        assert_eq!(process.text(name).await.expect("there"), expected);
+    }
+    // In a fork, what was cut ends where it was cut.
+    process.post("b", append(b"[7,8]")).await.expect("appended");
+    assert!(matches!(process.create("f", &part("b", 1, 2)).await, Err(Error::Invalid(_))));
+    process.create("f", &part("b", 2, 1)).await.expect("forked");
+    assert_eq!(process.text("f").await.expect("there"), "127");
+}
+
+#[tokio::test]
+async fn a_reader_that_a_snapshot_has_overtaken_is_told() {
+    let process = World::new().process();
+    process.create("s", &new("a")).await.expect("created");
+    let mut reader = process.service.durable_reader(&at("s"), ReadFrom::Tail).await.expect("there");
+    for body in [b"b", b"c", b"d"] {
+        process.post("s", post(body)).await.expect("appended");
+    }
+    let snapshot = StreamSnapshot { at: 3, content_type: text(), bytes: Bytes::from_static(b"abc") };
+    process.service.put_snapshot(&at("s"), &snapshot).await.expect("stands");
+    assert!(reader.wait(Duration::from_secs(5)).await.expect("news"));
+    let read = reader.messages(1_000).await;
+    assert!(matches!(read, Err(Error::Trimmed { start: 3 })), "{read:?}");
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::creation::{Creation, ForkOf};
 use super::error::{Error, Result, of_engine};
+use super::messages::has_more;
 use super::{DurableRef, identity, ledger, with_ledger};
 use crate::engine::{Snapshot, Stream, Updated};
 use crate::service::Service;
@@ -14,7 +15,7 @@ use crate::storage::record::encoded_bytes_max;
 use crate::types::ledger::{Entry, Unusable};
 use crate::types::limits::BATCH_METERED_BYTES_MAX;
 use crate::types::name::StreamName;
-use crate::types::record::{ReadLimits, Record};
+use crate::types::record::{ReadLimits, Record, SequencedRecord};
 
 /// Encoded bytes of a copy that is read before the fork is made: what may ride in its creating commit.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -57,9 +58,11 @@ impl Rest {
         let read = self.stream.read_batch(&self.snapshot, self.next, limits, BATCH_METERED_BYTES_MAX);
         let batch = read.await.map_err(|e| of_engine(name, e))?;
         self.next = batch.next_seq_num;
-        let copy = |record: crate::types::record::SequencedRecord| Record {
+        let end = self.end;
+        // What follows the last one is of another append.
+        let copy = |record: SequencedRecord| Record {
             timestamp: None,
-            headers: record.headers,
+            headers: if record.seq_num + 1 == end { Vec::new() } else { record.headers },
             body: record.body,
         };
         Ok(batch.records.into_iter().map(copy).collect())
@@ -124,7 +127,11 @@ impl Service {
         }
         if ledger(&snapshot.doc)?.content_type.is_json() {
             let end = at.saturating_add(beyond);
-            return if end > tail { Err(Error::BeyondTail { tail }) } else { Ok((end, None)) };
+            if end > tail {
+                return Err(Error::BeyondTail { tail });
+            }
+            self.check_same_append(stream, snapshot, (at, end)).await?;
+            return Ok((end, None));
         }
         let one = ReadLimits { count: Some(1), ..ReadLimits::default() };
         let read = stream.read_batch(snapshot, at, one, BATCH_METERED_BYTES_MAX).await;
@@ -139,6 +146,34 @@ impl Service {
                 body.len()
             ))),
         }
+    }
+
+    /// Whether what is taken beyond a place belongs to the append that lies there.
+    async fn check_same_append(
+        &self,
+        stream: &Arc<Stream>,
+        snapshot: &Arc<Snapshot>,
+        (at, end): (u64, u64),
+    ) -> Result<()> {
+        let mut next = at;
+        while next + 1 < end {
+            let limits = ReadLimits { count: Some(end - 1 - next), ..ReadLimits::default() };
+            let read = stream.read_batch(snapshot, next, limits, BATCH_METERED_BYTES_MAX).await;
+            let batch = read.map_err(|e| of_engine(&stream.identity.name, e))?;
+            let last = batch.records.iter().find(|message| !has_more(message));
+            if let Some(last) = last {
+                return Err(Error::Invalid(format!(
+                    "the append at the fork's offset has {} messages from there on, and {} are to be taken of it",
+                    last.seq_num + 1 - at,
+                    end - at
+                )));
+            }
+            if batch.next_seq_num <= next {
+                return Err(Error::Trimmed { start: batch.next_seq_num });
+            }
+            next = batch.next_seq_num;
+        }
+        Ok(())
     }
 
     /// The source of a fork, by a request sent now.

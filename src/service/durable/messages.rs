@@ -4,7 +4,15 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 
 use crate::types::ledger::ContentType;
-use crate::types::record::Record;
+use crate::types::record::{Header, Record, SequencedRecord};
+
+/// Header of a message that others of the same append follow.
+const MORE: &[u8] = b"+";
+
+/// Whether more messages of the same append follow this one.
+pub(super) fn has_more(message: &SequencedRecord) -> bool {
+    message.headers.iter().any(|header| header.name == MORE)
+}
 
 /// The messages in a body, or what is wrong with it.
 ///
@@ -47,6 +55,10 @@ pub(super) fn messages(content_type: &ContentType, body: &Bytes) -> Result<Vec<R
             }
             _ => {}
         }
+    }
+    let last = found.len().saturating_sub(1);
+    for message in found.iter_mut().take(last) {
+        message.headers = vec![Header { name: Bytes::from_static(MORE), value: Bytes::new() }];
     }
     Ok(found)
 }
@@ -104,6 +116,18 @@ mod tests {
         }
         let invalid = Bytes::from_static(b"\"\xff\"");
         assert!(messages(&ContentType::new("application/json").expect("legal"), &invalid).is_err());
+    }
+
+    #[test]
+    fn all_but_the_last_of_an_append_say_that_more_follows() {
+        let content_type = ContentType::new("application/json").expect("legal");
+        let more = |text: &'static str| -> Vec<bool> {
+            let records = messages(&content_type, &Bytes::from_static(text.as_bytes())).expect("valid");
+            records.into_iter().map(|r| !r.headers.is_empty()).collect()
+        };
+        assert_eq!(more("[1,2,3]"), [true, true, false]);
+        assert_eq!(more("[1]"), [false]);
+        assert_eq!(more("1"), [false]);
     }
 
     #[test]

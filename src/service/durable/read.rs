@@ -86,10 +86,19 @@ impl Reader {
     pub async fn messages(&mut self, bytes_max: u64) -> Result<Vec<SequencedRecord>> {
         let mut messages = Vec::new();
         let mut left = bytes_max;
+        // A snapshot may stand for them by now; then they are not passed over in silence.
+        let start = self.snapshot.doc.log.trim_point;
+        if self.next < start {
+            return Err(Error::Trimmed { start });
+        }
         while !self.is_at_tail() && (left > 0 || messages.is_empty()) {
             let batch_max = left.min(BATCH_METERED_BYTES_MAX);
             let read = self.stream.read_batch(&self.snapshot, self.next, ReadLimits::default(), batch_max);
             let batch = read.await.map_err(|e| of_engine(&self.stream.identity.name, e))?;
+            let first = batch.records.first().map_or(batch.next_seq_num, |first| first.seq_num);
+            if first != self.next || batch.records.is_empty() {
+                return Err(Error::Trimmed { start: first });
+            }
             let metered: u64 = batch.records.iter().map(SequencedRecord::metered_bytes).sum();
             if !messages.is_empty() && metered > left {
                 break;
