@@ -414,3 +414,62 @@ async fn a_snapshot_and_what_follows_it_come_in_one_answer() {
     );
     world.root("GET", &format!("{bootstrap}?live=sse")).send().await.refused(400, "bad_request", "live");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_over_two_servers_of_which_one_is_killed_write_everything_once() {
+    const MESSAGES: u64 = 60;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let patient = ServerOptions::on_folder(folder.path()).flag("--append-timeout-ms", "30000");
+    let (mut dying, staying) = (patient.start(), patient.start());
+    let [first, second] = [&dying, &staying].map(|server| World::on(server, "unused"));
+    let path = "/v1/stream/produced";
+    first.root("PUT", path).header("content-type", "application/json").send().await.is(201);
+    // Everyone sends everything; whoever loses a server goes on with the other.
+    let produce = async |producer: &str, worlds: [&World; 2]| {
+        let mut seq = 0;
+        let mut at = 0;
+        while seq < MESSAGES {
+            let call = worlds[at].root("POST", path).header("content-type", "application/json");
+            let call = call.header("producer-id", producer).header("producer-epoch", "0");
+            let body = json!([[producer, seq], [producer, seq, "more"]]).to_string();
+            match call.header("producer-seq", &seq.to_string()).body(body).try_send().await {
+                Ok(answer) if answer.status == 200 || answer.status == 204 => {
+                    seq = answer.header("producer-seq").parse::<u64>().expect("a number") + 1;
+                }
+                Ok(answer) if matches!(answer.status, 429 | 500 | 503) => {}
+                Ok(answer) => panic!("{} {}", answer.status, answer.text()),
+                Err(_) => at = 1 - at,
+            }
+        }
+    };
+    let kill = async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        tokio::task::block_in_place(|| dying.kill_9());
+    };
+    let (f, s) = (&first, &second);
+    tokio::join!(
+        produce("p", [f, s]),
+        produce("p", [s, f]),
+        produce("q", [f, s]),
+        produce("q", [s, f]),
+        kill
+    );
+    let mut all: Vec<serde_json::Value> = Vec::new();
+    let mut offset = "-1".to_owned();
+    loop {
+        let page = second.root("GET", &format!("{path}?offset={offset}")).send().await.is(200);
+        all.extend(serde_json::from_slice::<Vec<_>>(&page.body).expect("JSON"));
+        offset = page.header(NEXT);
+        if page.header("stream-up-to-date") == "true" {
+            break;
+        }
+    }
+    for producer in ["p", "q"] {
+        let own: Vec<_> = all.iter().filter(|message| message[0] == producer).cloned().collect();
+        let expected: Vec<_> =
+            (0..MESSAGES).flat_map(|seq| [json!([producer, seq]), json!([producer, seq, "more"])]).collect();
+        assert_eq!(own, expected);
+    }
+    // No append was torn by another.
+    assert!(all.chunks(2).all(|pair| pair[0][1] == pair[1][1] && pair[0][0] == pair[1][0]));
+}

@@ -24,7 +24,7 @@ use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, put};
-use http::{HeaderName, HeaderValue, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use super::Api;
 use names as n;
@@ -72,15 +72,19 @@ fn stream() -> MethodRouter<Api> {
 }
 
 /// Has every answer of this door, refusals of the layers within too, keep browsers from guessing its type and from
-/// withholding it from the pages that asked.
+/// withholding it from the pages that asked; and say when to come back, if it asks to.
 pub(super) async fn protect(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_own = path.starts_with("/ds/") || path.starts_with("/v1/stream/");
     let mut response = next.run(request).await;
     if is_own {
+        let status = response.status();
         let headers = response.headers_mut();
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(n::RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+        if status == StatusCode::SERVICE_UNAVAILABLE && !headers.contains_key(header::RETRY_AFTER) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
     }
     response
 }
