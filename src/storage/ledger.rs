@@ -78,7 +78,7 @@ pub struct Ledger {
     pub closed_by: Option<Producer>,
     /// How long it lives.
     pub lifetime: Lifetime,
-    /// When it was last used, as far as that is recorded.
+    /// Until when its uses are recorded; not before the last of them.
     pub last_used_ms: u64,
     /// The last mark of a writer.
     pub writer_seq: Option<WriterSeq>,
@@ -127,11 +127,13 @@ impl Ledger {
         self.lifetime.ends_ms(self.last_used_ms).is_some_and(|ends_ms| ends_ms <= now_ms)
     }
 
-    /// Whether a use now is worth recording: a quarter of the lifetime has passed since the last that was.
+    /// The ledger with a use now that changes nothing else, if that is not recorded yet. It is recorded together with
+    /// the quarter of the lifetime that follows, so that uses cost one commit in a quarter, and none is cut short.
     #[must_use]
-    pub fn wants_renewal(&self, now_ms: u64) -> bool {
-        let Lifetime::Idle(secs) = self.lifetime else { return false };
-        now_ms >= self.last_used_ms.saturating_add((secs.saturating_mul(1_000) / 4).max(1))
+    pub fn renewed(&self, now_ms: u64) -> Option<Self> {
+        let Lifetime::Idle(secs) = self.lifetime else { return None };
+        let until_ms = now_ms.saturating_add(secs.saturating_mul(1_000) / 4);
+        (now_ms > self.last_used_ms).then(|| Self { last_used_ms: until_ms, ..self.clone() })
     }
 
     /// What is remembered of a producer.
@@ -437,11 +439,15 @@ mod tests {
     }
 
     #[test]
-    fn a_use_is_recorded_once_in_a_quarter_of_the_lifetime() {
+    fn a_use_is_recorded_once_in_a_quarter_of_the_lifetime_and_never_cut_short() {
         let ledger = Ledger::new(ContentType::octets(), Lifetime::Idle(8), 1_000);
-        assert!(!ledger.wants_renewal(2_999) && ledger.wants_renewal(3_000));
         assert!(!ledger.has_expired(8_999) && ledger.has_expired(9_000));
-        assert!(!Ledger::new(ContentType::octets(), Lifetime::Until(5), 0).wants_renewal(4));
+        assert_eq!(ledger.renewed(1_000), None);
+        let renewed = ledger.renewed(2_000).expect("it was not recorded");
+        assert_eq!(renewed.renewed(4_000), None);
+        assert!(!renewed.has_expired(11_999) && renewed.has_expired(12_000));
+        assert!(renewed.renewed(4_001).is_some());
+        assert_eq!(Ledger::new(ContentType::octets(), Lifetime::Until(5), 0).renewed(4), None);
     }
 
     #[test]

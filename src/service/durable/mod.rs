@@ -179,10 +179,9 @@ impl Service {
         let life = found.doc.head.incarnation;
         let renewed = |manifest: &Manifest| {
             let ledger = manifest.log.ledger.as_deref()?;
-            let is_due = manifest.head.incarnation == life
-                && ledger.check_usable(now_ms).is_ok()
-                && ledger.wants_renewal(now_ms);
-            is_due.then(|| with_ledger(manifest, Ledger { last_used_ms: now_ms, ..ledger.clone() }))
+            let is_usable = manifest.head.incarnation == life && ledger.check_usable(now_ms).is_ok();
+            let next = if is_usable { ledger.renewed(now_ms) } else { None };
+            next.map(|ledger| with_ledger(manifest, ledger))
         };
         if renewed(&found.doc).is_none() {
             return found;
