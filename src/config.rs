@@ -132,6 +132,8 @@ pub struct ServiceConfig {
     pub location: String,
     /// How streams are written.
     pub engine: EngineConfig,
+    /// `LEAT_LONG_POLL_MS`; default 20 s, under the 29 s after which some fronts give up.
+    pub long_poll: Duration,
     /// Who may call.
     pub auth: AuthConfig,
 }

@@ -61,7 +61,7 @@ async fn run(config: Config) -> Result<ExitCode, BoxError> {
                 fail(&format!("stopped at once, {connections} connections open"))
             }
         }),
-        Role::Lambda(lambda) => run_lambda(lambda, &config.store).await,
+        Role::Lambda(lambda) => Box::pin(run_lambda(lambda, &config.store)).await,
         Role::Setup(setup) => run_setup(setup, &config.store).await,
         Role::Sweep(sweep) => run_sweep(sweep, &config.store).await,
         Role::Inspect(inspect) => run_inspect(&inspect, &config.store).await,
@@ -91,6 +91,8 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
         clock,
         location: config.service.location,
         auth,
+        scheme: if tls.is_some() { "https" } else { "http" },
+        long_poll: config.service.long_poll,
         ..ApiOptions::default()
     };
     let app = api::router(service.clone(), options);
@@ -120,8 +122,14 @@ async fn run_lambda(config: LambdaConfig, store: &StoreConfig) -> Result<ExitCod
     let open = Box::pin(open(store, Trust::Record, &clock));
     let (auth, (store, _)) = tokio::try_join!(Box::pin(auth), open)?;
     let service = service(store, clock.clone(), config.service.engine);
-    let options =
-        ApiOptions { clock: clock.clone(), location: config.service.location, auth, ..ApiOptions::default() };
+    let options = ApiOptions {
+        clock: clock.clone(),
+        location: config.service.location,
+        auth,
+        scheme: "https",
+        long_poll: config.service.long_poll,
+        ..ApiOptions::default()
+    };
     let app = api::router(service.clone(), options);
     let LambdaConfig { responses, requests_at_once, .. } = config;
     lambda::run(app, service, clock, lambda::Options { responses, requests_at_once }).await?;

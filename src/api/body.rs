@@ -11,7 +11,6 @@ use http_body_util::BodyExt;
 
 use super::compression::{self, Coding, InflateError};
 use super::uri::echo;
-use crate::types::limits::REQUEST_BODY_BYTES_MAX;
 
 /// What is read and thrown away beyond the limit, so that an ordinary client, which sends its whole body
 /// before it looks for an answer, sees the refusal rather than a reset connection.
@@ -20,9 +19,9 @@ pub(super) const DISCARDED_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Why a body could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyError {
-    /// It holds more than [`REQUEST_BODY_BYTES_MAX`] bytes, as sent or decompressed.
-    #[error("the body must be at most {REQUEST_BODY_BYTES_MAX} bytes long, as sent and after decompression")]
-    TooLarge,
+    /// It holds more bytes than this, as sent or decompressed.
+    #[error("the body must be at most {0} bytes long, as sent and after decompression")]
+    TooLarge(usize),
     /// It came too slowly.
     #[error("the body did not arrive in time")]
     TimedOut,
@@ -42,28 +41,26 @@ pub(super) enum BodyError {
     },
 }
 
-/// How slowly a body may come.
+/// How slowly a body may come, and how long it may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BodyTimeouts {
+pub(super) struct BodyLimits {
     /// Longest gap between two pieces.
     pub(super) idle: Duration,
     /// Longest time in all.
     pub(super) total: Duration,
+    /// As sent, and decompressed.
+    pub(super) bytes: usize,
 }
 
 /// Collects a body and decompresses it.
-pub(super) async fn read(
-    headers: &HeaderMap,
-    body: Body,
-    timeouts: BodyTimeouts,
-) -> Result<Bytes, BodyError> {
+pub(super) async fn read(headers: &HeaderMap, body: Body, limits: BodyLimits) -> Result<Bytes, BodyError> {
     let coding = coding(headers)?;
-    let sent = tokio::time::timeout(timeouts.total, collect(body, timeouts.idle))
+    let sent = tokio::time::timeout(limits.total, collect(body, limits))
         .await
         .map_err(|_elapsed| BodyError::TimedOut)??;
     let Some(coding) = coding.filter(|_| !sent.is_empty()) else { return Ok(sent) };
-    compression::inflate(coding, &sent, REQUEST_BODY_BYTES_MAX).map_err(|error| match error {
-        InflateError::TooLarge(_) => BodyError::TooLarge,
+    compression::inflate(coding, &sent, limits.bytes).map_err(|error| match error {
+        InflateError::TooLarge(bytes_max) => BodyError::TooLarge(bytes_max),
         InflateError::Corrupt { coding, why } => BodyError::Corrupt { coding, why },
     })
 }
@@ -85,7 +82,8 @@ fn coding(headers: &HeaderMap) -> Result<Option<Coding>, BodyError> {
     Ok(found)
 }
 
-async fn collect(mut body: Body, idle: Duration) -> Result<Bytes, BodyError> {
+async fn collect(mut body: Body, limits: BodyLimits) -> Result<Bytes, BodyError> {
+    let BodyLimits { idle, bytes: bytes_max, .. } = limits;
     let mut collected = BytesMut::new();
     let mut seen = 0_usize;
     loop {
@@ -94,13 +92,13 @@ async fn collect(mut body: Body, idle: Duration) -> Result<Bytes, BodyError> {
         let frame = frame.map_err(|e| BodyError::Truncated(e.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         seen = seen.saturating_add(data.len());
-        if seen <= REQUEST_BODY_BYTES_MAX {
+        if seen <= bytes_max {
             collected.extend_from_slice(&data);
-        } else if seen > REQUEST_BODY_BYTES_MAX + DISCARDED_BYTES_MAX {
+        } else if seen > bytes_max + DISCARDED_BYTES_MAX {
             break;
         }
     }
-    if seen > REQUEST_BODY_BYTES_MAX { Err(BodyError::TooLarge) } else { Ok(collected.freeze()) }
+    if seen > bytes_max { Err(BodyError::TooLarge(bytes_max)) } else { Ok(collected.freeze()) }
 }
 
 #[cfg(test)]
@@ -110,9 +108,13 @@ mod tests {
     use futures::{StreamExt, stream};
 
     use super::*;
+    use crate::types::limits::REQUEST_BODY_BYTES_MAX;
 
-    const TIMEOUTS: BodyTimeouts =
-        BodyTimeouts { idle: Duration::from_secs(10), total: Duration::from_secs(60) };
+    const LIMITS: BodyLimits = BodyLimits {
+        idle: Duration::from_secs(10),
+        total: Duration::from_secs(60),
+        bytes: REQUEST_BODY_BYTES_MAX,
+    };
 
     fn gzip(plain: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -127,7 +129,7 @@ mod tests {
     async fn read_as(coding: &str, sent: Vec<u8>) -> Result<Bytes, BodyError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_ENCODING, coding.parse().unwrap());
-        read(&headers, Body::from(sent), TIMEOUTS).await
+        read(&headers, Body::from(sent), LIMITS).await
     }
 
     #[tokio::test]
@@ -140,9 +142,9 @@ mod tests {
         }
         for len in [REQUEST_BODY_BYTES_MAX + 1, 64 * 1024 * 1024] {
             let plain = vec![7; len];
-            assert_eq!(read_as("gzip", gzip(&plain)).await, Err(BodyError::TooLarge));
-            assert_eq!(read_as("zstd", zstd(&plain)).await, Err(BodyError::TooLarge));
-            assert_eq!(read_as("identity", plain).await, Err(BodyError::TooLarge));
+            assert_eq!(read_as("gzip", gzip(&plain)).await, Err(BodyError::TooLarge(REQUEST_BODY_BYTES_MAX)));
+            assert_eq!(read_as("zstd", zstd(&plain)).await, Err(BodyError::TooLarge(REQUEST_BODY_BYTES_MAX)));
+            assert_eq!(read_as("identity", plain).await, Err(BodyError::TooLarge(REQUEST_BODY_BYTES_MAX)));
         }
     }
 
@@ -179,20 +181,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_body_times_out_by_gap_and_in_all() {
         let stalled = stream::iter([Ok::<_, std::io::Error>("a")]).chain(stream::pending());
-        let got = read(&HeaderMap::new(), Body::from_stream(stalled), TIMEOUTS).await;
+        let got = read(&HeaderMap::new(), Body::from_stream(stalled), LIMITS).await;
         assert_eq!(got, Err(BodyError::TimedOut));
         let drip = stream::repeat(()).then(|()| async {
             tokio::time::sleep(Duration::from_secs(9)).await;
             Ok::<_, std::io::Error>("")
         });
-        let got = read(&HeaderMap::new(), Body::from_stream(drip), TIMEOUTS).await;
+        let got = read(&HeaderMap::new(), Body::from_stream(drip), LIMITS).await;
         assert_eq!(got, Err(BodyError::TimedOut));
     }
 
     #[tokio::test]
     async fn a_body_that_breaks_off_is_not_taken_for_a_whole_one() {
         let broken = stream::iter([Ok("{}"), Err(std::io::Error::other("reset"))]);
-        let got = read(&HeaderMap::new(), Body::from_stream(broken), TIMEOUTS).await;
+        let got = read(&HeaderMap::new(), Body::from_stream(broken), LIMITS).await;
         assert!(matches!(got, Err(BodyError::Truncated(_))), "{got:?}");
     }
 }

@@ -8,6 +8,7 @@
 mod auth;
 mod body;
 mod compression;
+mod ds;
 mod front;
 mod leftover;
 mod observe;
@@ -31,7 +32,7 @@ use tower_http::cors::{AllowHeaders, Any, CorsLayer};
 use crate::service::Service;
 use crate::types::time::Clock;
 pub use auth::{Auth, InvalidToken, RootToken};
-use body::BodyTimeouts;
+use body::BodyLimits;
 pub use front::{Refused, too_long};
 use s2::error::{Code, Error};
 pub use s2::respond::Live;
@@ -60,6 +61,10 @@ pub struct ApiOptions {
     pub location: String,
     /// Who may call.
     pub auth: Auth,
+    /// How requests come that do not say so themselves: `http` or `https`.
+    pub scheme: &'static str,
+    /// How long a long-poll of Durable Streams waits.
+    pub long_poll: Duration,
 }
 
 impl Default for ApiOptions {
@@ -73,13 +78,15 @@ impl Default for ApiOptions {
             session_bytes_max: 64 * 1024 * 1024,
             location: "local".to_owned(),
             auth: Auth::Open,
+            scheme: "http",
+            long_poll: Duration::from_secs(20),
         }
     }
 }
 
 impl ApiOptions {
-    fn body_timeouts(&self) -> BodyTimeouts {
-        BodyTimeouts { idle: self.body_idle_timeout, total: self.body_total_timeout }
+    fn body_limits(&self, bytes: usize) -> BodyLimits {
+        BodyLimits { idle: self.body_idle_timeout, total: self.body_total_timeout, bytes }
     }
 }
 
@@ -108,6 +115,7 @@ impl Api {
 pub fn router(service: Service, options: ApiOptions) -> Router {
     let api = Api::new(service, options);
     s2::routes()
+        .merge(ds::routes())
         .route("/health", get(health))
         .route("/ping", get(ping))
         .route("/metrics", get(metrics))
@@ -117,6 +125,7 @@ pub fn router(service: Service, options: ApiOptions) -> Router {
         .layer(from_fn_with_state(api.clone(), drain_gate))
         .layer(from_fn_with_state(api.clone(), auth::authenticate))
         .layer(cors())
+        .layer(from_fn(ds::protect))
         .layer(from_fn(leftover::discard))
         .layer(from_fn_with_state(api.clone(), observe::observe))
         .with_state(api)
@@ -125,17 +134,20 @@ pub fn router(service: Service, options: ApiOptions) -> Router {
 /// Browsers may call from anywhere: a bearer token is the only credential. Headers are mirrored because a
 /// wildcard would leave out `authorization`.
 fn cors() -> CorsLayer {
+    let own = [s2::respond::PROVISION_RESULT, observe::REQUEST_ID, s2::respond::RETRY_AFTER_MS];
+    let exposed: Vec<_> = own.into_iter().chain(ds::EXPOSED).collect();
     CorsLayer::new()
         .allow_origin(Any)
         .allow_methods(Any)
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([s2::respond::PROVISION_RESULT, observe::REQUEST_ID, s2::respond::RETRY_AFTER_MS])
+        .expose_headers(exposed)
         .max_age(CORS_AGE_MAX)
 }
 
 /// Refuses what is under `/v1` once the server drains.
 async fn drain_gate(State(api): State<Api>, request: Request, next: Next) -> Response {
-    if *api.options.draining.borrow() && request.uri().path().starts_with("/v1/") {
+    let path = request.uri().path();
+    if *api.options.draining.borrow() && (path.starts_with("/v1/") || path.starts_with("/ds/")) {
         return Error::draining().into_response();
     }
     next.run(request).await

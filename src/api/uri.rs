@@ -25,7 +25,7 @@ pub(super) fn path_segment(path: &str, index: usize) -> Result<String, String> {
 }
 
 /// Decodes `%xx`; a `%` without two hexadecimal digits, and bytes that are not UTF-8, are refused.
-fn percent_decode(text: &str) -> Result<Cow<'_, str>, String> {
+pub(super) fn percent_decode(text: &str) -> Result<Cow<'_, str>, String> {
     for (at, _percent) in text.match_indices('%') {
         let digits = text.as_bytes().get(at + 1..at + 3);
         if !digits.is_some_and(|pair| pair.iter().all(u8::is_ascii_hexdigit)) {

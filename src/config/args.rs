@@ -14,6 +14,7 @@ const LOG_FILTER_DEFAULT: &str = "info";
 const FLUSH_STANDARD_DEFAULT: &str = "20";
 const FLUSH_EXPRESS_DEFAULT: &str = "2";
 const APPEND_TIMEOUT_DEFAULT: &str = "4500";
+const LONG_POLL_DEFAULT: &str = "20000";
 const DRAIN_TIMEOUT_DEFAULT: &str = "10000";
 
 const EXAMPLES: &str = "\
@@ -159,6 +160,11 @@ pub(super) struct ServiceArgs {
     #[arg(long, env = "LEAT_APPEND_TIMEOUT_MS", value_name = "MS", help_heading = "Timing")]
     #[arg(default_value = APPEND_TIMEOUT_DEFAULT)]
     pub(super) append_timeout_ms: String,
+
+    /// How long a long-poll of the Durable Streams API waits (100 to 20000)
+    #[arg(long, env = "LEAT_LONG_POLL_MS", value_name = "MS", help_heading = "Timing")]
+    #[arg(default_value = LONG_POLL_DEFAULT)]
+    pub(super) long_poll_ms: String,
 
     /// Who may call: token (whoever has the root token) or none (whoever reaches this process)
     /// [default: token, but none on a loopback address if no token is given]

@@ -18,6 +18,7 @@ const STORE_FOLDER_DEFAULT: &str = "leat-data";
 
 const FLUSH_MS: RangeInclusive<u64> = 0..=1_000;
 const APPEND_TIMEOUT_MS: RangeInclusive<u64> = 100..=600_000;
+const LONG_POLL_MS: RangeInclusive<u64> = 100..=20_000;
 const SWEEP_INTERVAL_MS: RangeInclusive<u64> = 1_000..=86_400_000;
 const SWEEP_VISITS: RangeInclusive<usize> = 1..=1_000_000;
 const DRAIN_TIMEOUT_MS: RangeInclusive<u64> = 0..=600_000;
@@ -78,6 +79,7 @@ impl<'a> Checker<'a> {
                     &APPEND_TIMEOUT_MS,
                 ),
             },
+            long_poll: self.millis("--long-poll-ms", &args.long_poll_ms, &LONG_POLL_MS),
             auth: self.auth(args.auth.as_deref(), token, open),
         }
     }

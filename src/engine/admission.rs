@@ -5,8 +5,11 @@
 
 use std::collections::HashSet;
 
+use super::entry;
+use crate::storage::ledger::Ledger;
 use crate::storage::manifest::LogState;
 use crate::types::config::{Timestamping, TimestampingMode};
+use crate::types::ledger::Refused;
 use crate::types::record::{AppendInput, Command, StreamPosition};
 
 /// Where an accepted batch goes.
@@ -42,6 +45,12 @@ pub enum Rejection {
     SessionEnded,
     /// The session began in another life of the stream: it was deleted, and created again.
     StreamRecreated,
+    /// The batch is an entry and the stream has no ledger, or the other way round.
+    OtherKind,
+    /// The entry is meant for another life of the stream.
+    OtherLife,
+    /// The entry does not get in by the stream's ledger, or got in before.
+    Refused(Refused),
 }
 
 /// Whose pipelined batches belong together: after the first that fails, none of the later ones may be accepted.
@@ -104,6 +113,10 @@ pub fn admit<'a>(
         if verdict.is_err() {
             ended.extend(session);
         }
+        let verdict = verdict.map(|(admitted, ledger)| {
+            log.ledger = ledger;
+            admitted
+        });
         if let Ok(admitted) = &verdict {
             log.next_seq_num = admitted.end.seq_num;
             log.last_timestamp = admitted.end.timestamp;
@@ -120,7 +133,19 @@ fn admit_one(
     timestamping: Timestamping,
     batch: &AppendInput,
     now_ms: u64,
-) -> Result<Admitted, Rejection> {
+) -> Result<(Admitted, Option<Box<Ledger>>), Rejection> {
+    let ledger = match (&log.ledger, &batch.entry) {
+        (None, None) => None,
+        (Some(ledger), Some(entry)) => {
+            let now_ms = now_ms.max(log.last_arrival_ms);
+            let state = (log.next_seq_num, !batch.records().is_empty());
+            let judged = entry::judge(ledger, state, entry, now_ms).map_err(|why| {
+                Rejection::Refused(Refused { why, tail: log.next_seq_num, is_closed: ledger.is_closed })
+            })?;
+            Some(Box::new(judged))
+        }
+        _ => return Err(Rejection::OtherKind),
+    };
     if let Some(token) = &batch.fencing_token
         && *token != log.fencing_token
     {
@@ -135,11 +160,12 @@ fn admit_one(
     let first = timestamps.first().copied().unwrap_or(log.last_timestamp);
     let last = timestamps.last().copied().unwrap_or(log.last_timestamp);
     let end = log.next_seq_num + timestamps.len() as u64;
-    Ok(Admitted {
+    let admitted = Admitted {
         start: StreamPosition { seq_num: log.next_seq_num, timestamp: first },
         end: StreamPosition { seq_num: end, timestamp: last },
         timestamps,
-    })
+    };
+    Ok((admitted, ledger))
 }
 
 /// Assigns timestamps: the client's or the arrival, capped by the arrival, never below the one before.

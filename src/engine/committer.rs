@@ -112,6 +112,8 @@ impl Writer {
             .then(|| accepted.inline(group, admission))
             .filter(|commit| commit.bytes_max() <= inline_max);
         match inline {
+            // Entries may be without records.
+            Some(commit) if commit.count == 0 => {}
             Some(commit) => {
                 if next.tail.bytes() + commit.bytes_max() > inline_max {
                     self.roll_tail(stream, base, &mut next, now_ms).await?;

@@ -4,9 +4,11 @@
 //! [`Engine::stream`]: a handle per stream, with what this process knows of it.
 
 pub mod admission;
+mod attach;
 mod batcher;
 mod cache;
 mod committer;
+mod entry;
 mod fetch;
 mod follower;
 mod group;

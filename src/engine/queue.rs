@@ -87,11 +87,15 @@ impl Pending {
     /// What is to be judged on a state of this life of the stream.
     pub(super) fn candidate(&self, life: Incarnation) -> Candidate<'_> {
         let session = self.session.as_ref();
-        Candidate {
-            input: &self.input,
-            session: session.map(|session| session.id),
-            refusal: session.and_then(|session| session.refusal(life)),
-        }
+        let refusal = session.and_then(|session| session.refusal(life));
+        let refusal = refusal.or_else(|| self.is_for_another(life).then_some(Rejection::OtherLife));
+        Candidate { input: &self.input, session: session.map(|session| session.id), refusal }
+    }
+
+    /// Whether the batch is an entry that is meant for states of other lives only.
+    fn is_for_another(&self, life: Incarnation) -> bool {
+        let expected = self.input.entry.as_ref().and_then(|entry| entry.expected.as_ref());
+        expected.is_some_and(|tags| tags.iter().all(|tag| tag.life != life.to_string()))
     }
 
     /// Tells the caller, if it is still there. A failure ends the batch's session.

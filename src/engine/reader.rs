@@ -161,6 +161,11 @@ impl Stream {
         futures::stream::iter(fetches).buffer_unordered(FETCHES_MAX).for_each(|_| async {}).await;
     }
 
+    /// The records of one chunk that is not part of the history.
+    pub(super) async fn read_ref(&self, manifest: &Manifest, r: Ref) -> Result<Vec<SequencedRecord>> {
+        Ok(self.fetch(manifest, r, Bounds::default()).await?.records)
+    }
+
     /// Arrivals before this are past the stream's retention.
     fn oldest_arrival_ms(&self, manifest: &Manifest) -> u64 {
         match manifest.config.retention_policy {
@@ -328,7 +333,8 @@ impl Filler {
             self.batch.is_last = true;
             return false;
         }
-        let bytes_max = if count == 1 { BATCH_METERED_BYTES_MAX } else { self.bounds.metered_bytes_max };
+        // The first fits whatever its size: a record of an entry may be larger than a batch.
+        let bytes_max = if count == 1 { u64::MAX } else { self.bounds.metered_bytes_max };
         if count > BATCH_RECORDS_MAX || metered > bytes_max {
             return false;
         }

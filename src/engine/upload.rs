@@ -43,7 +43,7 @@ fn start<T: Send + 'static>(
 pub(super) struct Begun {
     pub(super) incarnation: Incarnation,
     collection_epoch: u64,
-    class: DataClass,
+    pub(super) class: DataClass,
     at_ms: u64,
 }
 
@@ -311,11 +311,16 @@ pub(super) fn enter_chunk(manifest: &mut Manifest, r: Ref) {
     }
 }
 
-fn chunk_target(class: DataClass, encoded: &Encoded) -> Target {
+pub(super) fn chunk_target(class: DataClass, encoded: &Encoded) -> Target {
     Target::Chunk { class, first: 0, footer_at: encoded.footer_at, bytes: encoded.bytes.len() as u64 }
 }
 
-async fn put_chunk(shared: &Shared, hash: &StreamHash, begun: Begun, encoded: &Encoded) -> Result<ObjectId> {
+pub(super) async fn put_chunk(
+    shared: &Shared,
+    hash: &StreamHash,
+    begun: Begun,
+    encoded: &Encoded,
+) -> Result<ObjectId> {
     let id = ObjectId::fresh();
     let key = key::chunk(begun.class, hash, begun.incarnation, id);
     shared.store.put(&key, encoded.bytes.clone()).await.map_err(not_committed)?;

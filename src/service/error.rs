@@ -110,9 +110,11 @@ impl From<crate::store::Error> for Error {
 /// An engine error about the stream of this name.
 pub(super) fn of_stream(name: &str, error: engine::Error) -> Error {
     match error {
-        engine::Error::NoStream | engine::Error::Rejected(Rejection::StreamRecreated) => {
-            Error::StreamNotFound(name.to_owned())
-        }
+        // The other kinds of streams have doors, and answers, of their own.
+        engine::Error::NoStream
+        | engine::Error::Rejected(
+            Rejection::StreamRecreated | Rejection::OtherKind | Rejection::OtherLife | Rejection::Refused(_),
+        ) => Error::StreamNotFound(name.to_owned()),
         engine::Error::Rejected(Rejection::FencingTokenMismatch { current }) => {
             Error::FencingTokenMismatch { current }
         }

@@ -4,6 +4,7 @@
 pub mod basins;
 mod catalog;
 pub mod deletion;
+pub mod durable;
 mod error;
 pub mod records;
 pub mod streams;
@@ -19,7 +20,7 @@ use crate::engine::{self, Engine};
 use crate::storage::key::Incarnation;
 use crate::store::Store;
 use crate::types::config::StorageClass;
-use crate::types::name::BasinName;
+use crate::types::name::{BasinName, BucketName};
 use crate::types::time::{Clock, Deadline};
 
 /// Basins whose lives are kept in memory.
@@ -42,6 +43,8 @@ pub struct Service {
     /// The lives of basins seen alive. A live manifest found under a cached life is valid, because the
     /// deletion of a basin ends all its streams; anything else is judged on the record itself (I-9).
     basins: Arc<Cache<BasinName, Incarnation>>,
+    /// The same for buckets, of which only empty ones are deleted.
+    buckets: Arc<Cache<BucketName, Incarnation>>,
     /// Work that goes on after its answer: deletions of basins.
     tasks: TaskTracker,
 }
@@ -54,6 +57,7 @@ impl Service {
             engine: Engine::new(store, clock, options.engine),
             default_storage_class: options.default_storage_class,
             basins: Arc::new(Cache::new(BASINS_CACHED_MAX)),
+            buckets: Arc::new(Cache::new(BASINS_CACHED_MAX)),
             tasks: TaskTracker::new(),
         }
     }

@@ -233,7 +233,7 @@ impl Service {
     }
 
     /// Removes the entry of a creation that lost; should that fail, a sweeper finds it by the due marker.
-    async fn drop_entry(&self, key: &str) {
+    pub(super) async fn drop_entry(&self, key: &str) {
         if let Err(error) = self.store().delete(key).await {
             tracing::warn!(%error, "the catalog entry of a lost creation is left to the sweeper");
         }

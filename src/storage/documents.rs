@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::Error;
+use super::bucket::BucketRecord;
 use super::head::Head;
 use super::identity::Identity;
 use super::key;
@@ -10,7 +11,7 @@ use super::manifest::{Manifest, Shape};
 use super::meta::{BasinRecord, DueMarker};
 use super::register::{Base, Outcome, PutLatency, Swap};
 use crate::store::{self, ETag, Fetched, Store};
-use crate::types::name::BasinName;
+use crate::types::name::{BasinName, BucketName};
 use crate::types::time::{Clock, Deadline, monotonic};
 
 /// A document and the version it was read as.
@@ -81,6 +82,44 @@ pub async fn commit_basin(
         base.doc.check_transition(next).map_err(|why| Error::Invariant { key: key.clone(), why })?;
     }
     let read_head = |bytes: &Bytes| BasinRecord::decode(bytes, &next.name).map(|record| record.head);
+    Swap {
+        store,
+        key: &key,
+        base: &base_of(base.map(|b| (&b.doc.head, &b.etag))),
+        head: &next.head,
+        bytes: next.encode(),
+        read_head: &read_head,
+        hedge_after: latency.hedge_after(),
+        deadline,
+    }
+    .run()
+    .await
+}
+
+/// Loads a bucket record, whatever its state.
+pub async fn load_bucket(
+    store: &dyn Store,
+    name: &BucketName,
+) -> Result<Option<Versioned<BucketRecord>>, Error> {
+    let key = key::bucket(name);
+    let Some(object) = store.get(&key).await.map_err(Error::Store)? else { return Ok(None) };
+    let doc = BucketRecord::decode(&object.bytes, name).map_err(|e| Error::damaged(key, e))?;
+    Ok(Some(Versioned { doc, etag: object.etag }))
+}
+
+/// Commits a bucket record over the version it was made from.
+pub async fn commit_bucket(
+    store: &dyn Store,
+    latency: &PutLatency,
+    base: Option<&Versioned<BucketRecord>>,
+    next: &BucketRecord,
+    deadline: Deadline,
+) -> Result<Outcome, Error> {
+    let key = key::bucket(&next.name);
+    if let Some(base) = base {
+        base.doc.check_transition(next).map_err(|why| Error::Invariant { key: key.clone(), why })?;
+    }
+    let read_head = |bytes: &Bytes| BucketRecord::decode(bytes, &next.name).map(|record| record.head);
     Swap {
         store,
         key: &key,

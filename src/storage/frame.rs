@@ -14,6 +14,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// The newest format this process writes, and the newest it reads.
 pub const FORMAT: u8 = 1;
 /// What this process is as a writer. 2 since manifests hold what the sweeper has done and has still to do.
+/// Manifests with a ledger lie under keys that no process without ledgers ever asks for.
 pub const WRITER: u8 = 2;
 
 const MAGIC: &[u8; 4] = b"LEAT";
@@ -26,6 +27,8 @@ pub enum Kind {
     Manifest = b'M' as isize,
     /// A basin record.
     Basin = b'B' as isize,
+    /// A bucket record.
+    Bucket = b'K' as isize,
     /// An index page.
     Page = b'I' as isize,
     /// The store's own record.

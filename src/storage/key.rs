@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `meta/store` | format version, store id |
 //! | `basins/<basin>` | basin record |
+//! | `buckets/<bucket>` | bucket record of Durable Streams |
 //! | `catalog/<basin incarnation>/<enc(name)>/!<created_at>-<incarnation>-<cipher>` | empty: the key says it all |
 //! | `manifest/<H>/<hash>` | the stream |
 //! | `data/<class>/<H>/<incarnation>/<id>` | chunk |
@@ -21,7 +22,7 @@ use std::fmt;
 
 use data_encoding::{BASE32HEX_NOPAD, HEXLOWER};
 
-use crate::types::name::{BasinName, StreamName, StreamNamePart};
+use crate::types::name::{BasinName, BucketName, StreamName, StreamNamePart};
 
 /// Characters of one path part of an encoded name.
 const PART_CHARS: usize = 200;
@@ -240,6 +241,12 @@ pub const BASINS: &str = "basins/";
 #[must_use]
 pub fn basin(name: &BasinName) -> String {
     format!("{BASINS}{name}")
+}
+
+/// The key of a bucket record.
+#[must_use]
+pub fn bucket(name: &BucketName) -> String {
+    format!("buckets/{name}")
 }
 
 /// The key of a stream's manifest.

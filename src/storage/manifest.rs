@@ -3,8 +3,8 @@
 //! ```text
 //! manifest := frame( protobuf ManifestProto )              field 1 is the register head
 //! ```
-//! Field numbers 20–39 are kept for Durable Streams (closed, content type, time to live and last use,
-//! producers, closing tuple, fork marks), 40–49 for inbox outcomes, 50–59 for a second bucket.
+//! Field 20 is the ledger of a Durable Streams stream, and 21–39 are kept for more of it; 40–49 are kept for inbox
+//! outcomes, 50–59 for a second bucket.
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,11 +15,12 @@ use super::head::{Head, HeadProto, State};
 use super::identity::{Identity, IdentityProto};
 use super::index::{Ref, decode_refs, encode_refs};
 use super::key::{CatalogEntry, DataClass, Incarnation, StreamHash};
+use super::ledger::{Ledger, LedgerProto};
 use super::tail::Tail;
 use crate::types::config::{RetentionPolicy, StorageClass, StreamConfig};
 use crate::types::limits::{
-    INDEX_LEVELS_MAX, INLINE_BYTES_MAX_EXPRESS, INLINE_BYTES_MAX_STANDARD, MANIFEST_FIXED_BYTES_MAX,
-    MANIFEST_REFS_MAX,
+    INDEX_LEVELS_MAX, INLINE_BYTES_MAX_EXPRESS, INLINE_BYTES_MAX_STANDARD, LEDGER_BYTES_MAX,
+    MANIFEST_FIXED_BYTES_MAX, MANIFEST_REFS_MAX,
 };
 use crate::types::name::StreamName;
 use crate::types::record::{FencingToken, StreamPosition};
@@ -37,6 +38,8 @@ pub struct LogState {
     pub trim_point: u64,
     /// What a batch that names a token must name.
     pub fencing_token: FencingToken,
+    /// What the stream keeps beside its records, if it is of a kind that does.
+    pub ledger: Option<Box<Ledger>>,
 }
 
 /// The sizes that shape manifests; tests shrink them.
@@ -167,6 +170,8 @@ struct ManifestProto {
     tail: Bytes,
     #[prost(message, optional, tag = "18")]
     upkeep: Option<UpkeepProto>,
+    #[prost(message, optional, tag = "20")]
+    ledger: Option<LedgerProto>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -329,6 +334,7 @@ impl Manifest {
             due: self.due.clone(),
             tail: self.tail.encode(),
             upkeep: (self.upkeep != Upkeep::default()).then(|| self.upkeep.into()),
+            ledger: self.log.ledger.as_deref().map(LedgerProto::from),
         };
         frame::seal(Kind::Manifest, &proto.encode_to_vec())
     }
@@ -365,6 +371,7 @@ impl Manifest {
                 trim_point: proto.trim_point,
                 fencing_token: FencingToken::new(proto.fencing_token)
                     .map_err(|e| Damaged::new("manifest", e.to_string()))?,
+                ledger: proto.ledger.map(Ledger::try_from).transpose()?.map(Box::new),
             },
             tail: Tail::decode(proto.tail)?,
             levels: proto.levels.iter().map(decode_level).collect::<Result<_, _>>()?,
@@ -437,6 +444,7 @@ impl Manifest {
         {
             return Err(format!("the log goes back: {was:?} to {is:?}"));
         }
+        Ledger::check_transition(was.ledger.as_deref(), is.ledger.as_deref())?;
         if new.identity != self.identity || new.created_at_ms != self.created_at_ms {
             return Err("a stream changes its identity".to_owned());
         }
@@ -466,7 +474,10 @@ impl Manifest {
             return Err(format!("an inline tail of {bytes} bytes"));
         }
         debug_assert!(
-            self.encode().len() <= shape.inline_bytes_standard + MANIFEST_FIXED_BYTES_MAX,
+            self.encode().len()
+                <= shape.inline_bytes_standard
+                    + MANIFEST_FIXED_BYTES_MAX
+                    + self.log.ledger.as_ref().map_or(0, |_| LEDGER_BYTES_MAX),
             "I-6: {} bytes",
             self.encode().len()
         );

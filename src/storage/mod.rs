@@ -1,5 +1,6 @@
 //! Keys, formats and typed objects: how streams lie in a bucket.
 
+pub mod bucket;
 pub mod chunk;
 mod config;
 pub mod documents;
@@ -8,6 +9,7 @@ pub mod head;
 pub mod identity;
 pub mod index;
 pub mod key;
+pub mod ledger;
 pub mod manifest;
 pub mod meta;
 pub mod opening;

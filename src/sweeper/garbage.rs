@@ -68,6 +68,8 @@ pub(super) async fn orphans(
         return Ok(Vec::new());
     }
     let mut reached = HashSet::new();
+    let ledger = manifest.log.ledger.as_deref();
+    reached.extend(ledger.and_then(|ledger| ledger.stand_in.as_ref()).map(|stand_in| stand_in.object.id));
     for refs in &manifest.levels {
         reach(store, manifest, refs, &mut reached).await?;
     }

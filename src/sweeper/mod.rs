@@ -76,6 +76,15 @@ pub enum Error {
     /// The store or the commit protocol failed.
     #[error(transparent)]
     Storage(#[from] storage::Error),
+    /// A stream with a ledger could not be ended.
+    #[error("the end of stream `{name}` could not be completed")]
+    Ledger {
+        /// Which.
+        name: String,
+        /// Why.
+        #[source]
+        source: crate::service::durable::Error,
+    },
     /// The deletion of a basin could not be completed.
     #[error("the deletion of basin `{basin}` stopped")]
     Basin {

@@ -7,12 +7,13 @@ use std::ops::Range;
 
 use crate::storage::index::{Ref, Target};
 use crate::storage::key::DataClass;
+use crate::storage::ledger::Stage;
 use crate::storage::manifest::{Manifest, PendingCopy, Upkeep};
 use crate::types::config::RetentionPolicy;
 use crate::types::limits::CHUNK_BYTES_MAX;
 
 /// A record is never removed before its age and this.
-const SLACK_MS: u64 = 60_000;
+pub(super) const SLACK_MS: u64 = 60_000;
 /// Chunks below this are worth merging.
 const SMALL_CHUNK_BYTES: u64 = CHUNK_BYTES_MAX as u64 / 4;
 /// Small chunks are merged once this many of them stand together, or once they fill a chunk half.
@@ -91,6 +92,12 @@ pub(super) fn deletes_itself(manifest: &Manifest, now_ms: u64) -> bool {
     wait_ms > 0
         && is_empty(manifest, Bounds::of(manifest, now_ms))
         && now_ms > since_ms.saturating_add(wait_ms).saturating_add(SLACK_MS)
+}
+
+/// Whether a stream with a ledger may have to end: it cannot be used any more, or not yet.
+pub(super) fn may_end(manifest: &Manifest, now_ms: u64) -> bool {
+    let long_ago_ms = now_ms.saturating_sub(SLACK_MS);
+    manifest.log.ledger.as_ref().is_some_and(|ledger| ledger.check_usable(long_ago_ms).is_err())
 }
 
 fn last_write_ms(manifest: &Manifest) -> u64 {
@@ -226,6 +233,13 @@ pub(super) fn next_visit_ms(manifest: &Manifest, now_ms: u64, is_unfinished: boo
         let ends_ms = last_write_ms(manifest).saturating_add(after_ms);
         // A stream that is not empty may be by then: a trim does not ask for a visit.
         wait_ms = wait_ms.min(ends_ms.saturating_sub(now_ms).clamp(HOUR_MS.min(after_ms), DAY_MS));
+    }
+    let ledger = manifest.log.ledger.as_deref();
+    if let Some(ends_ms) = ledger.and_then(|ledger| ledger.lifetime.ends_ms(ledger.last_used_ms)) {
+        wait_ms = wait_ms.min(ends_ms.saturating_add(SLACK_MS).saturating_sub(now_ms));
+    }
+    if ledger.is_some_and(|ledger| ledger.stage != Stage::Ready) {
+        wait_ms = wait_ms.min(DAY_MS);
     }
     now_ms.saturating_add(wait_ms.max(VISIT_MS_MIN))
 }

@@ -1,7 +1,9 @@
 //! One visit of one life of a stream.
 
 use super::garbage::{self, GRACE_MS};
-use super::plan::{Bounds, Progress, deletes_itself, drop_dead_commits, late_copies_ms, next_visit_ms};
+use super::plan::{
+    Bounds, Progress, SLACK_MS, deletes_itself, drop_dead_commits, late_copies_ms, may_end, next_visit_ms,
+};
 use super::report::Report;
 use super::rewrite::{Done, Rewriter};
 use super::{Error, Result, Sweeper};
@@ -145,6 +147,9 @@ impl Sweeper {
         if due.standing != due.key && self.is_standing(due).await? {
             return self.retire(due, now_ms).await;
         }
+        if may_end(&found.doc, now_ms) && self.settle(due, report).await? {
+            return Ok(true);
+        }
         if deletes_itself(&found.doc, now_ms) {
             return self.bury(due, &found, report).await;
         }
@@ -175,6 +180,18 @@ impl Sweeper {
             self.store.delete(&due.key).await?;
         }
         Ok(true)
+    }
+
+    /// Ends a stream with a ledger if nobody can use it any more; whether it did. What it leaves is another visit's.
+    async fn settle(&self, due: &Due, report: &mut Report) -> Result<bool> {
+        if self.options.dry_run {
+            return Ok(false);
+        }
+        let settled = self.service.settle_durable(&due.identity, SLACK_MS).await;
+        let name = due.identity.name.to_string();
+        let has_ended = settled.map_err(|source| Error::Ledger { name, source })?;
+        report.streams_deleted += u64::from(has_ended);
+        Ok(has_ended)
     }
 
     /// Deletes a stream that has been empty for long enough, if it still is as it was found.

@@ -21,6 +21,31 @@ pub const BATCH_METERED_BYTES_MAX: u64 = 1024 * 1024;
 /// Metered bytes of one record.
 pub const RECORD_METERED_BYTES_MAX: u64 = 1024 * 1024;
 
+/// Records of one entry into a stream with a ledger.
+pub const ENTRY_RECORDS_MAX: usize = 100_000;
+/// Bytes of the records of one entry, which is also the longest body of one.
+pub const ENTRY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Longest content type.
+pub const CONTENT_TYPE_BYTES_MAX: usize = 256;
+/// Longest id of a producer.
+pub const PRODUCER_ID_BYTES_MAX: usize = 256;
+/// Longest mark of a writer's progress.
+pub const WRITER_SEQ_BYTES_MAX: usize = 256;
+/// Bytes that a ledger has for the producers it remembers.
+pub const LEDGER_PRODUCERS_BYTES_MAX: usize = 12 * 1024;
+/// Bytes that a ledger has for the marks of forks.
+pub const LEDGER_FORKS_BYTES_MAX: usize = 8 * 1024;
+/// How long a producer is remembered at least after its last append.
+pub const PRODUCER_AGE_MS_MIN: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// What a ledger may take in a manifest.
+pub const LEDGER_BYTES_MAX: usize = 32 * 1024;
+/// Shortest bucket name.
+pub const BUCKET_NAME_BYTES_MIN: usize = 4;
+/// Longest bucket name.
+pub const BUCKET_NAME_BYTES_MAX: usize = 64;
+/// Longest name of a stream under its bucket's path, and of both together.
+pub const BUCKET_STREAM_NAME_BYTES_MAX: usize = 122;
+
 /// Body of one unary request, after decompression.
 pub const REQUEST_BODY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Names in one page of a listing, and its default.

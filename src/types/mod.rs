@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod error;
+pub mod ledger;
 pub mod limits;
 pub mod name;
 pub mod record;

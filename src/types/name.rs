@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::limits::{
-    BASIN_NAME_BYTES_MAX, BASIN_NAME_BYTES_MIN, REQUEST_TOKEN_BYTES_MAX, STREAM_NAME_BYTES_MAX,
+    BASIN_NAME_BYTES_MAX, BASIN_NAME_BYTES_MIN, BUCKET_NAME_BYTES_MAX, BUCKET_NAME_BYTES_MIN,
+    REQUEST_TOKEN_BYTES_MAX, STREAM_NAME_BYTES_MAX,
 };
 
 /// Why a name was refused: the sentence names the kind of name, the rule and the offending length or byte.
@@ -53,6 +54,10 @@ text_type! {
 text_type! {
     /// The beginning of a basin name, or a place in the order of basin names: 0–48 bytes.
     BasinNamePart
+}
+text_type! {
+    /// A bucket of Durable Streams: 4–64 bytes of `a-z 0-9 _ -`.
+    BucketName
 }
 text_type! {
     /// A stream: 1–512 bytes of UTF-8 without NUL, not `.` or `..`. Names are compared byte by byte.
@@ -111,6 +116,25 @@ fn check_basin_bytes(text: &str, field: &str) -> Result<(), InvalidName> {
         return Err(InvalidName(format!("{field} must begin with a lowercase letter or a digit")));
     }
     Ok(())
+}
+
+impl TryFrom<&str> for BucketName {
+    type Error = InvalidName;
+
+    fn try_from(text: &str) -> Result<Self, InvalidName> {
+        if !(BUCKET_NAME_BYTES_MIN..=BUCKET_NAME_BYTES_MAX).contains(&text.len()) {
+            return Err(InvalidName(format!(
+                "bucket name must be {BUCKET_NAME_BYTES_MIN} to {BUCKET_NAME_BYTES_MAX} bytes long, got {}",
+                text.len()
+            )));
+        }
+        if let Some(bad) = text.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '_' | '-')) {
+            return Err(InvalidName(format!(
+                "bucket name may hold only lowercase letters, digits, `_` and `-`, got {bad:?}"
+            )));
+        }
+        Ok(Self(text.into()))
+    }
 }
 
 impl TryFrom<&str> for StreamName {
@@ -183,6 +207,16 @@ mod tests {
         assert!(BasinNamePart::parse("", "prefix").is_ok());
         assert!(BasinNamePart::parse("a-", "prefix").is_ok());
         assert!(BasinNamePart::parse("-a", "prefix").is_err());
+    }
+
+    #[test]
+    fn bucket_names_follow_their_rules() {
+        for good in ["abcd", "_default", "a-b_9", &"a".repeat(64)] {
+            assert!(BucketName::try_from(good).is_ok(), "{good}");
+        }
+        for bad in ["", "abc", &"a".repeat(65), "Abcd", "ab.d", "ab/d", "äbcd"] {
+            assert!(BucketName::try_from(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -4,8 +4,10 @@
 
 use bytes::Bytes;
 
+use super::ledger::Entry;
 use super::limits::{
-    BATCH_METERED_BYTES_MAX, BATCH_RECORDS_MAX, FENCING_TOKEN_BYTES_MAX, RECORD_METERED_BYTES_MAX,
+    BATCH_METERED_BYTES_MAX, BATCH_RECORDS_MAX, ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX, FENCING_TOKEN_BYTES_MAX,
+    RECORD_METERED_BYTES_MAX,
 };
 
 /// One header of a record; names may repeat, order is kept.
@@ -150,6 +152,8 @@ pub struct AppendInput {
     pub match_seq_num: Option<u64>,
     /// The token that must be the stream's current one.
     pub fencing_token: Option<FencingToken>,
+    /// What it demands of the stream's ledger, and changes there.
+    pub entry: Option<Box<Entry>>,
 }
 
 impl AppendInput {
@@ -176,10 +180,29 @@ impl AppendInput {
                 "a batch must be at most {BATCH_METERED_BYTES_MAX} metered bytes, got {metered_bytes}"
             )));
         }
-        Ok(Self { records, metered_bytes, match_seq_num, fencing_token })
+        Ok(Self { records, metered_bytes, match_seq_num, fencing_token, entry: None })
     }
 
-    /// The records, 1 to 1,000.
+    /// An entry into a stream with a ledger, which may be without records; held to limits of its own.
+    pub fn with_entry(records: Vec<Record>, entry: Entry) -> Result<Self, InvalidBatch> {
+        if records.len() > ENTRY_RECORDS_MAX {
+            return Err(InvalidBatch(format!(
+                "an append must hold at most {ENTRY_RECORDS_MAX} messages, got {}",
+                records.len()
+            )));
+        }
+        let bytes: usize = records.iter().map(|record| record.body.len()).sum();
+        if bytes > ENTRY_BYTES_MAX {
+            return Err(InvalidBatch(format!(
+                "an append must hold at most {ENTRY_BYTES_MAX} bytes, got {bytes}"
+            )));
+        }
+        let metered_bytes = records.iter().map(Record::metered_bytes).sum();
+        let entry = Some(Box::new(entry));
+        Ok(Self { records, metered_bytes, match_seq_num: None, fencing_token: None, entry })
+    }
+
+    /// The records: 1 to 1,000, or as many as an entry may have.
     #[must_use]
     pub fn records(&self) -> &[Record] {
         &self.records

@@ -140,6 +140,13 @@ pub fn rfc3339(ms: u64) -> String {
         .unwrap_or_else(|| "9999-12-31T23:59:59Z".to_owned())
 }
 
+/// Reads a time of RFC 3339, in milliseconds since the Unix epoch; one before that is 0.
+#[must_use]
+pub fn rfc3339_ms(text: &str) -> Option<u64> {
+    let at = time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).ok()?;
+    Some(u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(0))
+}
+
 /// Reads the time of an HTTP header such as `Date`, in milliseconds since the Unix epoch.
 #[must_use]
 pub fn http_date_ms(text: &str) -> Option<u64> {

@@ -5,11 +5,13 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use leat::storage::bucket::BucketRecord;
 use leat::storage::chunk::{ChunkWriter, Footer, decode_block, open_block};
 use leat::storage::head::{Head, State};
 use leat::storage::identity::Identity;
 use leat::storage::index::{Page, Ref, Target};
 use leat::storage::key::{DataClass, Incarnation, ObjectId, StreamKind};
+use leat::storage::ledger::{Kin, Known, Ledger, Origin, StandIn};
 use leat::storage::manifest::{LogState, Manifest, PendingCopy, Upkeep};
 use leat::storage::meta::{BasinRecord, DueMarker, ProbeRecord, StoreRecord};
 use leat::storage::record::RunWriter;
@@ -18,6 +20,8 @@ use leat::types::config::{
     BasinConfig, RetentionPolicy, StorageClass, StreamConfig, StreamConfigLayer, Timestamping,
     TimestampingMode,
 };
+use leat::types::ledger::{ContentType, Lifetime, Producer, WriterSeq};
+use leat::types::name::BucketName;
 use leat::types::record::{FencingToken, Header};
 
 use crate::world::{basin, name};
@@ -95,6 +99,7 @@ fn manifest() -> Manifest {
             last_arrival_ms: 8_000,
             trim_point: 101,
             fencing_token: FencingToken::new("token".to_owned()).expect("short"),
+            ledger: None,
         },
         tail: Tail(vec![commit]),
         levels: vec![refs()],
@@ -133,6 +138,47 @@ fn a_manifest_of_writer_2_is_read() {
     assert_eq!(read, with_head_of(tended_manifest(), &read));
     assert_eq!((read.head.version, read.head.state, read.head.min_writer), (1, State::Live, 2));
     assert_eq!(read.encode(), bytes, "and written as it was");
+}
+
+/// A stream with a ledger, as Durable Streams have them.
+fn durable_identity() -> Identity {
+    Identity { kind: StreamKind::Durable, ..identity() }
+}
+
+fn manifest_with_ledger() -> Manifest {
+    let producer = |seq| Producer::new("producer-1", 2, seq).expect("legal");
+    let kin = |text: &str| Kin { bucket: life(BASIN_LIFE), name: name(text), life: life(LIFE) };
+    let content_type = ContentType::new("application/json; charset=utf-8").expect("legal");
+    let ledger = Ledger {
+        is_closed: true,
+        closed_by: Some(producer(7)),
+        writer_seq: Some(WriterSeq::new(b"2026-11").expect("legal")),
+        producers: vec![Known { last: producer(7), at_ms: 8_000 }],
+        origin: Some(Origin { source: kin("source"), at: 100, beyond: 1 }),
+        forks: vec![kin("fork/1"), kin("fork/2")],
+        stand_in: Some(StandIn { at: 101, content_type: ContentType::octets(), object: refs()[0] }),
+        ..Ledger::new(content_type, Lifetime::Idle(3_600), 7_500)
+    };
+    let log = LogState { ledger: Some(Box::new(ledger)), ..manifest().log };
+    let (hash, identity) = (durable_identity().hash(), Some(durable_identity()));
+    Manifest { hash, identity, log, ..tended_manifest() }
+}
+
+#[test]
+fn a_manifest_with_a_ledger_is_read() {
+    let bytes = frozen("manifest-2-ledger.bin", &manifest_with_ledger().encode());
+    let read = Manifest::decode(&bytes, &durable_identity()).expect("readable");
+    assert_eq!(read, with_head_of(manifest_with_ledger(), &read));
+    assert_eq!(read.encode(), bytes, "and written as it was");
+}
+
+#[test]
+fn a_bucket_record_is_read() {
+    let name = BucketName::try_from("some_bucket-1").expect("legal");
+    let head = Head::first(life(BASIN_LIFE), State::Live);
+    let wanted = BucketRecord { head, name: name.clone(), created_at_ms: 1_800_000_000_000 };
+    let read = BucketRecord::decode(&frozen("bucket-1.bin", &wanted.encode()), &name).expect("readable");
+    assert_eq!(read, BucketRecord { head: read.head.clone(), ..wanted });
 }
 
 #[test]

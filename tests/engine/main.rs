@@ -9,6 +9,7 @@ mod faulty;
 
 mod counts;
 mod deletion;
+mod durable;
 mod faults;
 mod fixtures;
 mod history;

@@ -14,6 +14,7 @@ mod support;
 
 mod basins;
 mod bodies;
+mod durable;
 mod errors;
 mod lifecycle;
 mod listing;

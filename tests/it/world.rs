@@ -420,11 +420,15 @@ fn parse_event(text: &str) -> Event {
     // An event stream knows three ends of line; ours must use one only.
     assert!(!text.contains('\r'), "{text:?}");
     for line in text.lines().filter(|line| !line.is_empty()) {
-        let (field, value) = line.split_once(": ").unwrap_or_else(|| panic!("a line {line:?}"));
+        let (field, value) = line.split_once(':').unwrap_or_else(|| panic!("a line {line:?}"));
+        let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
+            // A comment.
+            "" => {}
             "event" => value.clone_into(&mut event.name),
             "id" => value.clone_into(&mut event.id),
-            "data" => write!(event.data, "{value}").expect("text"),
+            "data" if event.data.is_empty() => value.clone_into(&mut event.data),
+            "data" => write!(event.data, "\n{value}").expect("text"),
             other => panic!("a field {other:?}"),
         }
     }

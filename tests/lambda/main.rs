@@ -18,6 +18,7 @@ mod bucket;
 mod calls;
 mod deadlines;
 mod door;
+mod durable;
 mod events;
 mod lives;
 mod names;

@@ -45,13 +45,20 @@ pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     rules: Arc<Mutex<Vec<Rule>>>,
     log: Arc<Mutex<Vec<(Operation, String)>>>,
+    dying: Arc<Mutex<Option<(usize, Fault)>>>,
     released: Arc<tokio::sync::watch::Sender<bool>>,
 }
 
 impl Faulty {
     /// A store without faults so far.
     pub(crate) fn over(inner: Arc<dyn Store>) -> Self {
-        Self { inner, rules: Arc::default(), log: Arc::default(), released: Arc::default() }
+        Self {
+            inner,
+            rules: Arc::default(),
+            log: Arc::default(),
+            dying: Arc::default(),
+            released: Arc::default(),
+        }
     }
 
     /// Holds every such request until [`Faulty::release`].
@@ -101,6 +108,11 @@ impl Faulty {
         });
     }
 
+    /// After `skip` more requests, whatever they are, one meets the fault, and none after it is ever answered or done.
+    pub(crate) fn die_after(&self, skip: usize, fault: Fault) {
+        *self.dying.lock().expect("no panic") = Some((skip, fault));
+    }
+
     /// Ends all faults.
     pub(crate) fn heal(&self) {
         self.rules.lock().expect("no panic").clear();
@@ -113,6 +125,11 @@ impl Faulty {
 
     fn meets(&self, operation: Operation, key: &str) -> Option<Fault> {
         self.log.lock().expect("no panic").push((operation, key.to_owned()));
+        match &mut *self.dying.lock().expect("no panic") {
+            Some((0, fault)) => return Some(std::mem::replace(fault, Fault::Hang)),
+            Some((skip, _)) => *skip -= 1,
+            None => {}
+        }
         let mut rules = self.rules.lock().expect("no panic");
         let rule = rules
             .iter_mut()

@@ -19,6 +19,14 @@ const TS_SCRIPTS: [(&str, &str); 3] = [
     ("sessions.mjs", include_str!("../conformance/ts/sessions.mjs")),
     ("steps.mjs", include_str!("../conformance/ts/steps.mjs")),
 ];
+const DS_PACKAGE: &str = include_str!("../conformance/ds/package.json");
+const DS_LOCK: &str = include_str!("../conformance/ds/package-lock.json");
+const DS_SCRIPTS: [(&str, &str); 4] = [
+    ("conformance.test.mjs", include_str!("../conformance/ds/conformance.test.mjs")),
+    ("proxy.mjs", include_str!("../conformance/ds/proxy.mjs")),
+    ("clients.mjs", include_str!("../conformance/ds/clients.mjs")),
+    ("steps.mjs", include_str!("../conformance/ds/steps.mjs")),
+];
 const PYTHON_SDK_PINS: &str = include_str!("../conformance/python/requirements.txt");
 const PYTHON_SESSIONS: &str = "tests/conformance/python/sessions.py";
 const RUST_SDK_PINS: &str = "tests/conformance/rust/Cargo.toml";
@@ -127,22 +135,30 @@ fn cargo() -> Command {
 
 /// A folder with the official TypeScript SDK and the scripts; its path.
 pub fn typescript_sdk() -> PathBuf {
-    let pins = format!("{TS_PACKAGE}{TS_LOCK}");
-    let home = install("typescript-sdk", &pins, |home| {
+    node_packages("typescript-sdk", [TS_PACKAGE, TS_LOCK, TS_NPMRC], &TS_SCRIPTS)
+}
+
+/// A folder with the public suite and clients of Durable Streams; its path.
+pub fn durable_streams() -> PathBuf {
+    node_packages("durable-streams", [DS_PACKAGE, DS_LOCK, TS_NPMRC], &DS_SCRIPTS)
+}
+
+/// A folder with packages for Node, installed from `package.json`, its lock and `.npmrc`, and with scripts.
+fn node_packages(name: &str, [package, lock, npmrc]: [&str; 3], scripts: &[(&str, &str)]) -> PathBuf {
+    let pins = format!("{package}{lock}");
+    let home = install(name, &pins, |home| {
         drop(fs::remove_dir_all(home));
         fs::create_dir_all(home).expect("the target folder can be written");
-        for (name, text) in
-            [("package.json", TS_PACKAGE), ("package-lock.json", TS_LOCK), (".npmrc", TS_NPMRC)]
-        {
+        for (name, text) in [("package.json", package), ("package-lock.json", lock), (".npmrc", npmrc)] {
             fs::write(home.join(name), text).expect("the target folder can be written");
         }
         let mut npm = Command::new("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(home);
         run(&mut npm, "the tests need npm (from Node 20 or newer) on PATH and a package registry in reach");
     });
-    // Beside its packages, where Node looks for them; written anew because it changes without the pins.
+    // Beside their packages, where Node looks for them; written anew because they change without the pins.
     // Two tests may do this at once: a rename never shows half a file.
-    for (name, text) in TS_SCRIPTS {
+    for (name, text) in scripts {
         let fresh = home.join(format!("{}.{name}", fresh_number()));
         fs::write(&fresh, text).expect("the target folder can be written");
         fs::rename(&fresh, home.join(name)).expect("the target folder can be written");

@@ -187,7 +187,7 @@ impl Error {
     /// A body that could not be had; `malformed` is the code for a body that is not what it claims to be.
     pub(in crate::api) fn from_body(error: &BodyError, malformed: Code) -> Self {
         let code = match error {
-            BodyError::TooLarge => Code::Invalid,
+            BodyError::TooLarge(_) => Code::Invalid,
             BodyError::TimedOut => Code::RequestTimeout,
             BodyError::Truncated(_) => Code::ClientHangup,
             BodyError::UnknownEncoding(_) => Code::BadHeader,

@@ -11,7 +11,7 @@ use super::error::{Code, Error, Result};
 use super::{headers, wire};
 use crate::api::uri::{self, BadQuery};
 use crate::api::{Api, body};
-use crate::types::limits::LIST_PAGE_NAMES_MAX;
+use crate::types::limits::{LIST_PAGE_NAMES_MAX, REQUEST_BODY_BYTES_MAX};
 use crate::types::name::{BasinName, BasinNamePart, InvalidName, RequestToken, StreamName, StreamNamePart};
 use crate::types::stream::ListRequest;
 
@@ -98,7 +98,8 @@ impl From<BadQuery> for Error {
 
 /// Collects a body; `malformed` is the code for one that is not what its encoding says.
 pub(super) async fn body_bytes(api: &Api, headers: &HeaderMap, body: Body, malformed: Code) -> Result<Bytes> {
-    body::read(headers, body, api.options.body_timeouts()).await.map_err(|e| Error::from_body(&e, malformed))
+    let limits = api.options.body_limits(REQUEST_BODY_BYTES_MAX);
+    body::read(headers, body, limits).await.map_err(|e| Error::from_body(&e, malformed))
 }
 
 impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {

@@ -43,7 +43,7 @@ pub(super) const SESSION: &str = "s2s/proto";
 pub struct Live;
 
 /// An answer whose body goes on: nothing between here and the client may keep or change it.
-pub(super) fn stream(content_type: &'static str, body: Body) -> Response {
+pub(crate) fn stream(content_type: &'static str, body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(content_type)),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),

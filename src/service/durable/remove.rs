@@ -1,0 +1,124 @@
+//! Deletion: at once, unless forks live; then the stream is kept in mind until the last of them is gone.
+
+use std::sync::Arc;
+
+use super::error::{Error, Result, of_engine};
+use super::{DurableRef, identity, ledger, unusable, with_ledger};
+use crate::engine::{Snapshot, Stream, Updated};
+use crate::service::Service;
+use crate::storage::identity::Identity;
+use crate::storage::ledger::{Kin, Ledger, Stage};
+use crate::storage::manifest::Manifest;
+use crate::types::ledger::Unusable;
+
+impl Service {
+    /// Deletes a stream.
+    pub async fn delete_durable(&self, target: &DurableRef) -> Result<()> {
+        let name = &target.name;
+        let open = |stream: Arc<Stream>| async move {
+            let found = stream.refresh_live().await?;
+            Ok((stream, found))
+        };
+        let (stream, found) = match self.on_durable(target, open).await {
+            Err(error @ Error::StreamNotFound(_)) => {
+                self.drop_name(target).await?;
+                return Err(error);
+            }
+            outcome => outcome?,
+        };
+        match ledger(&found.doc)?.check_usable(self.now_ms()) {
+            Ok(()) => {}
+            Err(why @ (Unusable::Retired | Unusable::Unfinished)) => return Err(unusable(name, why)),
+            Err(Unusable::Expired) => {
+                self.end_durable(&stream, &found).await?;
+                return Err(Error::StreamNotFound(name.to_string()));
+            }
+        }
+        if !self.retire(&stream, &found).await? {
+            self.end_durable(&stream, &found).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a name out of the listing whose stream has ended, for a deletion that died between its two steps.
+    async fn drop_name(&self, target: &DurableRef) -> Result<()> {
+        let Some(life) = self.buckets.get(&target.bucket) else { return Ok(()) };
+        let stream = self.engine.stream(&identity(life, &target.name));
+        match stream.known().filter(|known| !known.doc.head.is_live()) {
+            Some(dead) => Ok(self.delete_catalog_entry(&stream, &dead.doc).await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps a stream in mind although it is deleted, if forks of it live; whether they do.
+    async fn retire(&self, stream: &Stream, found: &Snapshot) -> Result<bool> {
+        let mut alive = Vec::new();
+        for fork in &ledger(&found.doc)?.forks {
+            // A mark may be left of a fork that never came to be.
+            if self.is_alive(fork).await? {
+                alive.push(fork.clone());
+            }
+        }
+        if alive.is_empty() {
+            return Ok(false);
+        }
+        let retired = |manifest: &Manifest| {
+            let ledger = manifest.log.ledger.as_deref()?;
+            let forks: Vec<_> = ledger.forks.iter().filter(|fork| alive.contains(fork)).cloned().collect();
+            let is_wanted = manifest.head.incarnation == found.doc.head.incarnation
+                && !forks.is_empty()
+                && (ledger.stage != Stage::Retired || ledger.forks != forks);
+            is_wanted
+                .then(|| with_ledger(manifest, Ledger { stage: Stage::Retired, forks, ..ledger.clone() }))
+        };
+        match stream.update(retired).await {
+            Ok(Updated::Changed(_)) => Ok(true),
+            Ok(Updated::Unchanged(found)) => {
+                let ledger = ledger(&found.doc)?;
+                Ok(ledger.stage == Stage::Retired && !ledger.forks.is_empty())
+            }
+            Err(error) => Err(of_engine(&stream.identity.name, error)),
+        }
+    }
+
+    /// Ends a stream that nobody can use any more, for whoever sweeps: its lifetime is over for so long, its making
+    /// was abandoned, or it was deleted and the forks that it was kept in mind for are gone. Whether it ended.
+    pub async fn settle_durable(&self, identity: &Identity, slack_ms: u64) -> Result<bool> {
+        let stream = self.engine.stream(identity);
+        let found = stream.refresh().await.map_err(|e| of_engine(&identity.name, e))?;
+        let Some(found) = found.filter(|found| found.doc.head.is_live()) else { return Ok(false) };
+        let ledger = ledger(&found.doc)?;
+        let long_ago_ms = self.now_ms().saturating_sub(slack_ms);
+        let is_over = match ledger.stage {
+            Stage::Filling => ledger.last_used_ms < long_ago_ms,
+            Stage::Ready => ledger.has_expired(long_ago_ms),
+            Stage::Retired => !self.retire(&stream, &found).await?,
+        };
+        if is_over {
+            self.end_durable(&stream, &found).await?;
+        }
+        Ok(is_over)
+    }
+
+    async fn is_alive(&self, fork: &Kin) -> Result<bool> {
+        let stream = self.engine.stream(&identity(fork.bucket, &fork.name));
+        let found = stream.refresh().await.map_err(|e| of_engine(&fork.name, e))?;
+        Ok(found.is_some_and(|found| found.doc.head.is_live() && found.doc.head.incarnation == fork.life))
+    }
+
+    /// Ends a life of a stream, and takes it from the listing and from the mind of what it was forked from.
+    pub(super) async fn end_durable(&self, stream: &Stream, found: &Snapshot) -> Result<()> {
+        if let Some(tombstone) = self.bury(stream, found).await? {
+            self.delete_catalog_entry(stream, &tombstone).await?;
+        }
+        if let Some(origin) = ledger(&found.doc)?.origin.clone() {
+            let own = Kin {
+                bucket: stream.identity.basin,
+                name: stream.identity.name.clone(),
+                life: found.doc.head.incarnation,
+            };
+            self.unmark_fork(&origin, &own).await?;
+        }
+        Ok(())
+    }
+}
