@@ -8,7 +8,8 @@ use std::ops::Range;
 use crate::storage::index::{Ref, Target};
 use crate::storage::key::DataClass;
 use crate::storage::ledger::Stage;
-use crate::storage::manifest::{Manifest, PendingCopy, Upkeep};
+use crate::storage::manifest::Manifest;
+use crate::storage::upkeep::{PendingCopy, Upkeep};
 use crate::types::config::RetentionPolicy;
 use crate::types::limits::CHUNK_BYTES_MAX;
 

@@ -12,10 +12,11 @@ use leat::storage::identity::Identity;
 use leat::storage::index::{Page, Ref, Target};
 use leat::storage::key::{DataClass, Incarnation, ObjectId, StreamKind};
 use leat::storage::ledger::{Kin, Known, Ledger, Origin, StandIn};
-use leat::storage::manifest::{LogState, Manifest, PendingCopy, Upkeep};
+use leat::storage::manifest::{LogState, Manifest};
 use leat::storage::meta::{BasinRecord, DueMarker, ProbeRecord, StoreRecord};
 use leat::storage::record::RunWriter;
 use leat::storage::tail::{InlineCommit, Tail};
+use leat::storage::upkeep::{PendingCopy, Upkeep};
 use leat::types::config::{
     BasinConfig, RetentionPolicy, StorageClass, StreamConfig, StreamConfigLayer, Timestamping,
     TimestampingMode,
