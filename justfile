@@ -27,6 +27,14 @@ conformance *args:
 cli-tour:
     tests/conformance/cli-tour.sh
 
+# Checks the templates, and builds what is deployed to AWS; needs python3
+package:
+    infra/package
+
+# The store's tests, and Leat itself, on SeaweedFS; needs python3 and curl
+seaweedfs:
+    localstack/seaweedfs.sh test
+
 # What a thousand idle sessions cost in memory
 soak:
     cargo test --release --test it soak_ -- --ignored --nocapture
@@ -34,6 +42,15 @@ soak:
 # What a streamed answer of the function costs beside a whole one
 measure-lambda:
     cargo test --release --test lambda measure_ -- --ignored --nocapture
+
+# What a sweep costs on an S3-compatible server, and what compaction brings
+measure-sweep:
+    cargo test --release --test emulators measure_ -- --ignored --nocapture --test-threads 1
+
+# `s2 bench` against Leat and `s2 lite`, side by side; needs `just cli-tour` once
+bench-peer:
+    cargo build --release
+    benches/peer/s2-lite.sh
 
 # What an append costs beside a raw PUT; about a minute
 bench *args:

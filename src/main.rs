@@ -118,7 +118,9 @@ async fn run_server(config: ServeConfig, store: &StoreConfig) -> Result<Ended, B
 async fn run_lambda(config: LambdaConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
     let clock = Clock::system();
     let auth = async { secret::load(config.service.auth).await.map_err(BoxError::from) };
-    let (auth, (store, _)) = tokio::try_join!(auth, open(store, Trust::Record, &clock))?;
+    // A cold start has no time for a probe that somebody has made already.
+    let open = Box::pin(open(store, Trust::Record, &clock));
+    let (auth, (store, _)) = tokio::try_join!(Box::pin(auth), open)?;
     let service = service(store, clock.clone(), config.service.engine);
     let options = ApiOptions {
         clock: clock.clone(),

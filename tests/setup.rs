@@ -147,7 +147,10 @@ async fn a_fresh_bucket_is_set_up_once_and_serves() {
     ] {
         assert!(rules.contains(part), "{part} in {rules}");
     }
-    assert!(!rules.contains("data/"), "{rules}");
+    for class in ["4d", "32d", "400d"] {
+        assert!(rules.contains(&format!("<Prefix>team/leat/data/{class}/</Prefix>")), "{class} in {rules}");
+    }
+    assert!(!rules.contains("data/inf/") && !rules.contains("manifest/"), "{rules}");
     let record = version(&server, "fresh-bucket/team/leat/meta/store").await;
 
     let before = state(&server, "fresh-bucket").await;
@@ -172,7 +175,7 @@ async fn rules_of_others_are_kept() {
     assert!(ran.step("lifecycle").contains("kept 1 rules of others"), "{}", ran.out);
     setup("s3://shared-bucket/second", &[], &server.variables()).await.ends(0, "the store is set up");
     let (_, rules) = s3(&server, "GET", "shared-bucket?lifecycle", "").await;
-    assert_eq!(rules.matches("<Rule>").count(), 5, "{rules}");
+    assert_eq!(rules.matches("<Rule>").count(), 11, "{rules}");
     for part in ["<ID>backups</ID>", "<Prefix>backups/</Prefix>", "<Key>keep</Key>", "<Days>30</Days>"] {
         assert!(rules.contains(part), "{part} in {rules}");
     }

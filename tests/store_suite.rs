@@ -1,7 +1,9 @@
 //! One suite of behaviour, run over every backend of the store: memory, a local folder, S3.
 //!
-//! S3 is MiniStack, which the tests install and start. At the end of the file: what only a local folder has to
-//! stand, other processes and `kill -9`.
+//! S3 is MiniStack and LocalStack, which the tests install and start. With `LEAT_SUITE_BUCKET`,
+//! `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, the tests `given -- --ignored` run it over any
+//! other bucket.
+//! At the end of the file: what only a local folder has to stand, other processes and `kill -9`.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,6 +30,8 @@ use leat::store::{
     ETag, Error, Fetched, ListQuery, LocalStore, Metered, Object, S3Options, Store, memory, open, probe,
 };
 use leat::types::time::{Clock, Deadline, monotonic};
+use support::emulator::Emulator;
+use support::localstack::LocalStack;
 use support::ministack::MiniStack;
 
 /// A store to test, and how much it can take.
@@ -44,7 +48,8 @@ struct Backend {
 enum Held {
     Nothing,
     Folder(tempfile::TempDir),
-    Server(Arc<MiniStack>),
+    MiniStack(Arc<MiniStack>),
+    LocalStack(Arc<LocalStack>),
 }
 
 impl std::ops::Deref for Backend {
@@ -65,30 +70,58 @@ async fn local_backend() -> Backend {
     Backend { store, writers: 32, rounds: 20, keys: 1_100, _held: Held::Folder(folder) }
 }
 
-async fn s3_backend() -> Backend {
-    static PREFIXES: AtomicUsize = AtomicUsize::new(0);
+async fn ministack_backend() -> Backend {
     let server = tokio::task::spawn_blocking(MiniStack::shared).await.unwrap();
-    let options = S3Options::at(&format!("http://{}", server.address), "test", "test");
-    let url = server.store(&format!("suite-{}", PREFIXES.fetch_add(1, Ordering::SeqCst)));
+    Backend { store: emulated(&server), writers: 16, rounds: 10, keys: 2_100, _held: Held::MiniStack(server) }
+}
+
+async fn localstack_backend() -> Backend {
+    let server = tokio::task::spawn_blocking(LocalStack::shared).await.unwrap();
+    Backend { store: emulated(&server), writers: 16, rounds: 5, keys: 1_100, _held: Held::LocalStack(server) }
+}
+
+/// The bucket that the environment names.
+async fn given_backend() -> Backend {
+    let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+    let options = S3Options::at(
+        &variable("AWS_ENDPOINT_URL"),
+        &variable("AWS_ACCESS_KEY_ID"),
+        &variable("AWS_SECRET_ACCESS_KEY"),
+    );
+    let url = format!("s3://{}/{}-{}", variable("LEAT_SUITE_BUCKET"), std::process::id(), fresh_prefix());
     let store = open(&url.parse().unwrap(), &options).unwrap();
-    Backend { store, writers: 16, rounds: 10, keys: 2_100, _held: Held::Server(server) }
+    Backend { store, writers: 8, rounds: 5, keys: 1_100, _held: Held::Nothing }
+}
+
+fn emulated(emulator: &Emulator) -> Arc<dyn Store> {
+    let options = S3Options::at(&format!("http://{}", emulator.address), "test", "test");
+    open(&emulator.store(&fresh_prefix()).parse().unwrap(), &options).unwrap()
+}
+
+fn fresh_prefix() -> String {
+    static PREFIXES: AtomicUsize = AtomicUsize::new(0);
+    format!("suite-{}", PREFIXES.fetch_add(1, Ordering::SeqCst))
 }
 
 /// Runs each behaviour over each backend.
 macro_rules! behaviours {
     ($($name:ident),+ $(,)?) => {
-        behaviours!(memory from memory_backend: $($name),+);
-        behaviours!(local from local_backend: $($name),+);
-        behaviours!(s3 from s3_backend: $($name),+);
+        behaviours!(memory from memory_backend []: $($name),+);
+        behaviours!(local from local_backend []: $($name),+);
+        behaviours!(ministack from ministack_backend []: $($name),+);
+        behaviours!(localstack from localstack_backend []: $($name),+);
+        behaviours!(given from given_backend [#[ignore = "needs a bucket in LEAT_SUITE_BUCKET"]]: $($name),+);
     };
-    ($backend:ident from $make:ident: $($name:ident),+) => {
+    ($backend:ident from $make:ident $attributes:tt: $($name:ident),+) => {
         mod $backend {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $name() {
-                    super::$name(&super::$make().await).await;
-                }
-            )+
+            $(behaviours!(test $name on $make $attributes);)+
+        }
+    };
+    (test $name:ident on $make:ident [$($attributes:tt)*]) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        $($attributes)*
+        async fn $name() {
+            super::$name(&super::$make().await).await;
         }
     };
 }

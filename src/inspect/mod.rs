@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use show::{BasinView, LevelView, StoreView, StreamView};
+pub use show::{BasinView, LevelView, RefView, StoreView, StreamView};
 pub use verify::Finding;
 
 use crate::storage::documents::{Found, load_basin, load_manifest};
@@ -121,7 +121,8 @@ impl Inspector {
         let mut streams = Vec::new();
         for entry in self.entries(record.head.incarnation).await? {
             if let Some(manifest) = self.manifest(record.head.incarnation, &entry.name).await? {
-                streams.push(StreamView::of(&entry.name, &manifest, self.now_ms));
+                let view = StreamView::of(&entry.name, &manifest, self.now_ms);
+                streams.push(StreamView { refs: Vec::new(), ..view });
             }
         }
         Ok(BasinView::of(&record, streams))

@@ -80,6 +80,9 @@ pub struct StreamView {
     pub manifest_bytes: usize,
     /// Refs by level, highest and oldest first.
     pub levels: Vec<LevelView>,
+    /// The refs in the manifest, oldest first; left out where many streams are shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refs: Vec<RefView>,
     /// An upload that began under an earlier one is made again.
     pub collection_epoch: u64,
     /// Everything before this is compacted.
@@ -105,6 +108,43 @@ pub struct LevelView {
     pub metered_bytes: u64,
     /// Bytes of the chunks, by class; of level 0 only.
     pub chunk_bytes: BTreeMap<&'static str, u64>,
+}
+
+/// A chunk or a page that the manifest names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefView {
+    /// `chunk`, or `page` and the level of the refs in it.
+    pub kind: String,
+    /// The object.
+    pub id: String,
+    /// The data class of a chunk.
+    pub class: Option<&'static str>,
+    /// Sequence number of the first record.
+    pub first_seq_num: u64,
+    /// Records.
+    pub records: u64,
+    /// Size of a chunk; the number of refs in a page.
+    pub size: u64,
+    /// How long ago its newest record arrived.
+    pub age_secs: u64,
+}
+
+impl RefView {
+    fn of(r: &Ref, now_ms: u64) -> Self {
+        let (kind, class, size) = match r.target {
+            Target::Chunk { class, bytes, .. } => ("chunk".to_owned(), Some(class.as_str()), bytes),
+            Target::Page { level, refs } => (format!("page {level}"), None, u64::from(refs)),
+        };
+        Self {
+            kind,
+            id: r.id.to_string(),
+            class,
+            first_seq_num: r.base_seq,
+            records: r.count,
+            size,
+            age_secs: now_ms.saturating_sub(r.last_arrival_ms) / 1_000,
+        }
+    }
 }
 
 impl StoreView {
@@ -159,6 +199,7 @@ impl StreamView {
             inline_bytes: manifest.tail.bytes(),
             manifest_bytes: manifest.encode().len(),
             levels: levels(manifest),
+            refs: manifest.levels.iter().rev().flatten().map(|r| RefView::of(r, now_ms)).collect(),
             collection_epoch: manifest.collection_epoch,
             compacted_to: manifest.upkeep.compacted_to,
             copies_pending: manifest.upkeep.copy.map(|copy| (copy.from, copy.to)),
@@ -269,6 +310,19 @@ impl fmt::Display for StreamView {
             writeln!(
                 f,
                 "{level:>5}  {refs:>5}  {first_seq_num:>12}  {records:>12}  {metered_bytes:>14}  {chunks}"
+            )?;
+        }
+        if !self.refs.is_empty() {
+            let head = ["kind", "class", "first", "records", "size", "age s"];
+            let [kind, class, first, records, size, age] = head;
+            writeln!(f, "\n{kind:<7}  {class:<5}  {first:>12}  {records:>10}  {size:>10}  {age:>10}  id")?;
+        }
+        for r in &self.refs {
+            let RefView { kind, id, class, first_seq_num, records, size, age_secs } = r;
+            let class = class.unwrap_or("-");
+            writeln!(
+                f,
+                "{kind:<7}  {class:<5}  {first_seq_num:>12}  {records:>10}  {size:>10}  {age_secs:>10}  {id}"
             )?;
         }
         Ok(())

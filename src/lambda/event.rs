@@ -93,6 +93,8 @@ pub(super) enum Front {
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) front: Front,
+    /// The headers, as far as they can be understood: they tell who asks, whatever else is wrong.
+    pub(super) headers: HeaderMap,
     pub(super) request: Result<Request<Bytes>, Malformed>,
 }
 
@@ -124,7 +126,10 @@ impl Event {
     /// The request that this event stands for.
     pub(super) fn into_incoming(self) -> Result<Incoming, NotHttp> {
         let Some((front, method)) = self.front() else { return Err(NotHttp { source_name: self.source }) };
-        Ok(Incoming { front, request: self.into_request(front, &method) })
+        let headers = self.headers();
+        let known = headers.as_ref().cloned().unwrap_or_default();
+        let request = headers.and_then(|headers| self.into_request(front, &method, headers));
+        Ok(Incoming { front, headers: known, request })
     }
 
     fn front(&self) -> Option<(Front, String)> {
@@ -148,11 +153,15 @@ impl Event {
         Some((front, self.http_method.clone()?))
     }
 
-    fn into_request(self, front: Front, method: &str) -> Result<Request<Bytes>, Malformed> {
+    fn into_request(
+        self,
+        front: Front,
+        method: &str,
+        headers: HeaderMap,
+    ) -> Result<Request<Bytes>, Malformed> {
         let method = Method::from_bytes(method.as_bytes())
             .map_err(|_invalid| Malformed::Path(format!("`{method}` is no method")))?;
         let uri = uri(&self.path(front)?, &self.query(front))?;
-        let headers = self.headers()?;
         let body = match (self.body, self.is_base64_encoded) {
             (Some(text), Some(true)) => BASE64_STANDARD
                 .decode(text)

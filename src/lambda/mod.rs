@@ -21,7 +21,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use http::response::Parts;
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt;
 use lambda_http::lambda_runtime::{
     self, Diagnostic, FunctionResponse, LambdaEvent, MetadataPrelude, StreamResponse, service_fn,
@@ -123,7 +123,7 @@ struct Function {
 impl Function {
     async fn handle(self, event: LambdaEvent<Event>) -> Result<Handled, Diagnostic> {
         let LambdaEvent { payload, context } = event;
-        let Incoming { front, request } = payload.into_incoming().map_err(|error| Diagnostic {
+        let Incoming { front, headers, request } = payload.into_incoming().map_err(|error| Diagnostic {
             error_type: "NotHttp".to_owned(),
             error_message: error.to_string(),
         })?;
@@ -137,7 +137,7 @@ impl Function {
             whole_bytes_max: (!streams).then(|| answer::bytes_max(front)),
             runs_on: self.runs_on(),
         };
-        let request = with_terms(request, terms);
+        let request = with_terms(request, headers, terms);
         let is_head = request.method() == Method::HEAD;
         let response = match self.app.clone().oneshot(request).await {
             Ok(response) => response,
@@ -202,10 +202,11 @@ impl Function {
 }
 
 /// The request as the router takes it. One that cannot be understood passes the same checks before it is refused.
-fn with_terms(request: Result<Request<Bytes>, Malformed>, terms: Terms) -> Request<Body> {
+fn with_terms(request: Result<Request<Bytes>, Malformed>, headers: HeaderMap, terms: Terms) -> Request<Body> {
     let mut request = request.map_or_else(
         |malformed| {
             let mut request = Request::new(Body::empty());
+            *request.headers_mut() = headers;
             request.extensions_mut().insert(match malformed {
                 Malformed::Path(why) => Refused::Path(why),
                 Malformed::Query(why) => Refused::Query(why),

@@ -7,6 +7,8 @@ use aws_sdk_s3::types::{
     LifecycleRule, LifecycleRuleFilter, ServerSideEncryption,
 };
 
+use crate::storage::key::{self, DataClass};
+
 /// What S3 takes, and does not raise.
 const RULES_MAX: usize = 1_000;
 /// What AWS ends the names of directory buckets with.
@@ -47,8 +49,9 @@ impl Place {
         )
     }
 
-    /// The rules Leat wants. None on `data/`: what streams still name must not expire.
-    fn rules(&self) -> [LifecycleRule; 2] {
+    /// The rules Leat wants. Those on `data/` are the net under the sweeper: a chunk lies in a class that outlives
+    /// its retention by two days, so that what a stream still names does not expire.
+    fn rules(&self) -> Vec<LifecycleRule> {
         let rule = |name: &str, below: &str| {
             // Several stores may share a bucket.
             let store = self.root.trim_end_matches('/');
@@ -56,13 +59,17 @@ impl Place {
             let filter = LifecycleRuleFilter::builder().prefix(format!("{}{below}", self.root)).build();
             LifecycleRule::builder().id(id).filter(filter).status(ExpirationStatus::Enabled)
         };
-        let expiry = LifecycleExpiration::builder().days(LEFTOVER_DAYS).build();
+        let expiry = |days| LifecycleExpiration::builder().days(days).build();
         let abort = AbortIncompleteMultipartUpload::builder().days_after_initiation(LEFTOVER_DAYS).build();
-        [
-            rule("inbox", "inbox/").expiration(expiry),
+        let leftovers = [
+            rule("inbox", "inbox/").expiration(expiry(LEFTOVER_DAYS)),
             rule("uploads", "").abort_incomplete_multipart_upload(abort),
-        ]
-        .map(|rule| rule.build().expect("the status is given"))
+        ];
+        let classes = DataClass::ALL.into_iter().filter_map(|class| {
+            let name = format!("data-{}", class.as_str());
+            Some(rule(&name, &key::class(class)).expiration(expiry(i32::try_from(class.days()?).ok()?)))
+        });
+        leftovers.into_iter().chain(classes).map(|rule| rule.build().expect("the status is given")).collect()
     }
 
     /// What the bucket's rules must become.
@@ -85,7 +92,7 @@ impl Place {
                 None => rules.push(rule),
             }
         }
-        let ours = self.rules().map(|rule| rule.id);
+        let ours: Vec<_> = self.rules().into_iter().map(|rule| rule.id).collect();
         let foreign = existing.iter().filter(|rule| !ours.contains(&rule.id)).count();
         if installed.is_empty() {
             return Ok(Merge::Unchanged { foreign });
@@ -333,16 +340,31 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_bucket_gets_two_rules_and_none_on_data() {
+    fn an_empty_bucket_gets_a_rule_for_leftovers_and_for_every_class_that_ends() {
+        let days = |rule: &LifecycleRule| rule.expiration.as_ref().and_then(|expiry| expiry.days);
         let (rules, installed) = changed(place("").merge(&[]));
-        assert_eq!(installed, ["leat-inbox", "leat-uploads"]);
-        let scopes: Vec<_> = rules.iter().map(|rule| scope(rule).unwrap()).collect();
-        assert_eq!(scopes, ["inbox/", ""]);
-        assert!(rules.iter().all(|rule| rule.expiration.is_none() || scope(rule) == Some("inbox/")));
+        assert_eq!(
+            installed,
+            ["leat-inbox", "leat-uploads", "leat-data-4d", "leat-data-32d", "leat-data-400d"]
+        );
+        let scopes: Vec<_> = rules.iter().map(|rule| (scope(rule).unwrap(), days(rule))).collect();
+        assert_eq!(
+            scopes,
+            [
+                ("inbox/", Some(1)),
+                ("", None),
+                ("data/4d/", Some(4)),
+                ("data/32d/", Some(32)),
+                ("data/400d/", Some(400)),
+            ]
+        );
         let (rules, installed) = changed(place("team/leat/").merge(&[]));
-        assert_eq!(installed, ["leat-inbox:team/leat", "leat-uploads:team/leat"]);
+        assert_eq!(
+            installed[..3],
+            ["leat-inbox:team/leat", "leat-uploads:team/leat", "leat-data-4d:team/leat"]
+        );
         let scopes: Vec<_> = rules.iter().map(|rule| scope(rule).unwrap()).collect();
-        assert_eq!(scopes, ["team/leat/inbox/", "team/leat/"]);
+        assert_eq!(scopes[..3], ["team/leat/inbox/", "team/leat/", "team/leat/data/4d/"]);
     }
 
     #[test]
@@ -356,11 +378,11 @@ mod tests {
         let before = [foreign("leat-inbox:other"), foreign("z"), foreign("a")];
         let (rules, installed) = changed(place("p/").merge(&before));
         assert_eq!(rules[..3], before);
-        assert_eq!((rules.len(), installed.len()), (5, 2));
+        assert_eq!((rules.len(), installed.len()), (8, 5));
         // Two stores in one bucket.
         let (both, _) = changed(place("q/").merge(&rules));
-        assert_eq!(both[..5], rules);
-        assert_eq!(place("p/").merge(&both), Ok(Merge::Unchanged { foreign: 5 }));
+        assert_eq!(both[..8], rules);
+        assert_eq!(place("p/").merge(&both), Ok(Merge::Unchanged { foreign: 8 }));
     }
 
     #[test]
@@ -399,15 +421,15 @@ mod tests {
         let (rules, _) = changed(place("p/").merge(&[old]));
         assert!(rules.iter().all(|rule| rule.filter.is_none()));
         let scopes: Vec<_> = rules.iter().map(|rule| scope(rule).unwrap()).collect();
-        assert_eq!(scopes, ["backups/", "p/inbox/", "p/"]);
+        assert_eq!(scopes[..3], ["backups/", "p/inbox/", "p/"]);
         assert_eq!(place("p/").merge(&rules), Ok(Merge::Unchanged { foreign: 1 }));
     }
 
     #[test]
     fn a_thousand_rules_are_the_limit() {
         let many = |count: usize| (0..count).map(|number| foreign(&number.to_string())).collect::<Vec<_>>();
-        assert_eq!(changed(place("").merge(&many(998))).0.len(), 1_000);
-        let error = place("").merge(&many(999)).unwrap_err();
+        assert_eq!(changed(place("").merge(&many(995))).0.len(), 1_000);
+        let error = place("").merge(&many(996)).unwrap_err();
         assert!(error.to_string().contains("1001 lifecycle rules, of at most 1000"), "{error}");
     }
 

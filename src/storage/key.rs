@@ -301,10 +301,16 @@ pub fn due_not_before(at_ms: u64) -> u64 {
     at_ms.saturating_add(DUE_SLOT_MS - 1)
 }
 
+/// Where the chunks of a class lie.
+#[must_use]
+pub fn class(class: DataClass) -> String {
+    format!("data/{}/", class.as_str())
+}
+
 /// Where the chunks of a life lie, by class.
 #[must_use]
 pub fn chunks(class: DataClass, hash: &StreamHash, incarnation: Incarnation) -> String {
-    format!("data/{}/{}/{incarnation}/", class.as_str(), hash.partition())
+    format!("{}{}/{incarnation}/", self::class(class), hash.partition())
 }
 
 /// Where the index pages of a life lie.

@@ -17,6 +17,8 @@ use super::index::{Ref, decode_refs, encode_refs};
 use super::key::{CatalogEntry, DataClass, Incarnation, StreamHash};
 use super::ledger::{Ledger, LedgerProto};
 use super::tail::Tail;
+use super::upkeep::UpkeepProto;
+pub use super::upkeep::{PendingCopy, Upkeep};
 use crate::types::config::{RetentionPolicy, StorageClass, StreamConfig};
 use crate::types::limits::{
     INDEX_LEVELS_MAX, INLINE_BYTES_MAX_EXPRESS, INLINE_BYTES_MAX_STANDARD, LEDGER_BYTES_MAX,
@@ -110,28 +112,6 @@ pub struct Manifest {
     pub upkeep: Upkeep,
 }
 
-/// What the sweeper has done with a stream, and has still to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
-    /// Small chunks before this were merged, or are not worth it.
-    pub compacted_to: u64,
-    /// When orphans were last looked for.
-    pub collected_ms: u64,
-    /// Chunks that lie in a class that is too short for the retention.
-    pub copy: Option<PendingCopy>,
-}
-
-/// Chunks on their way to a longer data class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PendingCopy {
-    /// What comes before this has been copied.
-    pub from: u64,
-    /// What was committed from here on lies in the longer class already.
-    pub to: u64,
-    /// When the retention was made longer.
-    pub since_ms: u64,
-}
-
 #[derive(Clone, PartialEq, prost::Message)]
 struct ManifestProto {
     #[prost(message, optional, tag = "1")]
@@ -172,44 +152,6 @@ struct ManifestProto {
     upkeep: Option<UpkeepProto>,
     #[prost(message, optional, tag = "20")]
     ledger: Option<LedgerProto>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct UpkeepProto {
-    #[prost(uint64, tag = "1")]
-    compacted_to: u64,
-    #[prost(uint64, tag = "2")]
-    collected_ms: u64,
-    #[prost(uint64, tag = "3")]
-    copy_from: u64,
-    #[prost(uint64, tag = "4")]
-    copy_to: u64,
-    #[prost(uint64, tag = "5")]
-    copy_since_ms: u64,
-}
-
-impl From<Upkeep> for UpkeepProto {
-    fn from(upkeep: Upkeep) -> Self {
-        let copy = upkeep.copy.unwrap_or(PendingCopy { from: 0, to: 0, since_ms: 0 });
-        Self {
-            compacted_to: upkeep.compacted_to,
-            collected_ms: upkeep.collected_ms,
-            copy_from: copy.from,
-            copy_to: copy.to,
-            copy_since_ms: copy.since_ms,
-        }
-    }
-}
-
-impl From<UpkeepProto> for Upkeep {
-    fn from(proto: UpkeepProto) -> Self {
-        let copy = PendingCopy { from: proto.copy_from, to: proto.copy_to, since_ms: proto.copy_since_ms };
-        Self {
-            compacted_to: proto.compacted_to,
-            collected_ms: proto.collected_ms,
-            copy: (copy.from < copy.to).then_some(copy),
-        }
-    }
 }
 
 impl Manifest {
@@ -410,7 +352,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks that `new` may follow `self` on one key; called before every commit (I-1 … I-4).
+    /// Checks that `new` may follow `self` on one key; called before every commit (I-1 … I-4, I-14).
     pub fn check_transition(&self, new: &Self, shape: &Shape) -> Result<(), String> {
         new.head.check_follows(&self.head)?;
         if new.hash != self.hash {
@@ -427,6 +369,13 @@ impl Manifest {
         }
         if new.head.incarnation != self.head.incarnation {
             return new.check_creation();
+        }
+        // The sweeper has judged what it found under its marker.
+        let is_judged_anew = new.config.retention_policy != self.config.retention_policy
+            || new.config.delete_on_empty_min_age_secs != self.config.delete_on_empty_min_age_secs
+            || new.collection_epoch != self.collection_epoch;
+        if is_judged_anew && new.due == self.due {
+            return Err("what is kept changes under the same due marker".to_owned());
         }
         let (was, is) = (&self.log, &new.log);
         if is.next_seq_num < was.next_seq_num

@@ -16,6 +16,7 @@ pub mod opening;
 pub mod record;
 pub mod register;
 pub mod tail;
+mod upkeep;
 
 use crate::store;
 

@@ -246,6 +246,7 @@ impl Sweeper {
                     identity: Identity { kind, basin, name },
                     life: incarnation,
                     is_last,
+                    standing: listed.key.clone(),
                 };
                 self.visit(&due, report).await
             }

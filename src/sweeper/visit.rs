@@ -14,7 +14,6 @@ use crate::storage::key::{self, CatalogEntry, Incarnation};
 use crate::storage::manifest::Manifest;
 use crate::storage::meta::DueMarker;
 use crate::storage::register::Outcome;
-use crate::types::config::StreamConfig;
 use crate::types::limits::UPLOAD_AGE_MS_MAX;
 
 /// How often a visit begins anew because others have changed the stream meanwhile.
@@ -31,17 +30,14 @@ pub(super) struct Due {
     pub(super) identity: Identity,
     pub(super) life: Incarnation,
     pub(super) is_last: bool,
+    /// The marker under which the stream stood when the visit judged it; this one, as a rule.
+    pub(super) standing: String,
 }
 
-/// Under what a visit has judged: the collection epoch and the configuration.
-type Judged = (u64, StreamConfig);
-
-/// Whether a stream may still be changed on that judgement, and still stands under the marker.
-fn is_same(due: &Due, manifest: &Manifest, judged: &Judged) -> bool {
-    manifest.head.is_live()
-        && manifest.head.incarnation == due.life
-        && manifest.due == due.key
-        && (manifest.collection_epoch, manifest.config) == *judged
+/// Whether what a visit has judged still holds: whoever changes what is kept, or ends uploads, has the stream stand
+/// under another marker ([`Manifest::check_transition`]).
+fn is_same(due: &Due, manifest: &Manifest) -> bool {
+    manifest.head.is_live() && manifest.head.incarnation == due.life && manifest.due == due.standing
 }
 
 impl Sweeper {
@@ -147,13 +143,9 @@ impl Sweeper {
     /// Visits a live stream; false if others have changed it meanwhile.
     async fn visit_live(&self, due: &Due, found: Versioned<Manifest>, report: &mut Report) -> Result<bool> {
         let now_ms = self.clock.now_ms();
-        if found.doc.due != due.key {
-            // It was replaced, or the change that is to name it is on its way: which of them, age tells.
-            let is_replaced = due.written_ms.saturating_add(GRACE_MS) < now_ms;
-            if is_replaced && !self.options.dry_run {
-                self.store.delete(&due.key).await?;
-            }
-            return Ok(true);
+        let due = &Due { standing: found.doc.due.clone(), ..due.clone() };
+        if due.standing != due.key && self.is_standing(due).await? {
+            return self.retire(due, now_ms).await;
         }
         if may_end(&found.doc, now_ms) && self.settle(due, report).await? {
             return Ok(true);
@@ -180,6 +172,26 @@ impl Sweeper {
         let has_ended = settled.map_err(|source| Error::Ledger { name, source })?;
         report.streams_deleted += u64::from(has_ended);
         Ok(has_ended)
+    }
+
+    /// Whether the marker that the stream names is there. One that is not was taken for replaced while the commit
+    /// that names it was on its way: then this one stands in for it.
+    async fn is_standing(&self, due: &Due) -> Result<bool> {
+        Ok(self.store.get(&due.standing).await?.is_some())
+    }
+
+    /// Removes a marker that a live stream does not name: it was replaced, or the change that is to name it is on
+    /// its way. Which of them, age tells; and since a life may end by a change that comes very late, a marker
+    /// for the day after stands in for it.
+    async fn retire(&self, due: &Due, now_ms: u64) -> Result<bool> {
+        let is_replaced = due.written_ms.saturating_add(GRACE_MS) < now_ms;
+        if is_replaced && !self.options.dry_run {
+            if !due.is_last {
+                self.put_due(&due.identity, due.life, now_ms + LAST_VISIT_AFTER_MS, true).await?;
+            }
+            self.store.delete(&due.key).await?;
+        }
+        Ok(true)
     }
 
     /// Deletes a stream that has been empty for long enough, if it still is as it was found.
@@ -259,9 +271,8 @@ impl Sweeper {
             orphans = garbage::orphans(&*self.store, &current.doc, &listed, began_ms).await?;
             committed = Some(current);
         }
-        let judged = (found.doc.collection_epoch, found.doc.config);
         let last = committed.unwrap_or(found);
-        if !self.rearm(due, (last, judged), progress, !orphans.is_empty()).await? {
+        if !self.rearm(due, last, progress, !orphans.is_empty()).await? {
             return Ok(false);
         }
         report.orphans_removed += orphans.len() as u64;
@@ -282,14 +293,11 @@ impl Sweeper {
         (done, progress): (&Done, Progress),
         began_ms: u64,
     ) -> Result<Option<Versioned<Manifest>>> {
-        let judged = (found.doc.collection_epoch, found.doc.config);
         for _ in 0..ATTEMPTS_MAX {
             let base = &found.doc;
             let now_ms = self.clock.now_ms();
-            // What was dead under one configuration may be alive under another, and an upload of an earlier
-            // epoch, or an old one, may have been taken for an orphan.
-            let is_valid =
-                is_same(due, base, &judged) && now_ms.saturating_sub(began_ms) <= UPLOAD_AGE_MS_MAX;
+            // An old upload may have been taken for an orphan.
+            let is_valid = is_same(due, base) && now_ms.saturating_sub(began_ms) <= UPLOAD_AGE_MS_MAX;
             let mut next = Manifest {
                 head: base.head.next(base.head.incarnation, State::Live),
                 upkeep: progress.note(base.upkeep),
@@ -318,7 +326,7 @@ impl Sweeper {
     async fn rearm(
         &self,
         due: &Due,
-        (mut last, judged): (Versioned<Manifest>, Judged),
+        mut last: Versioned<Manifest>,
         progress: Progress,
         fences: bool,
     ) -> Result<bool> {
@@ -329,7 +337,7 @@ impl Sweeper {
         let next_due = self.put_due(&due.identity, due.life, at_ms, false).await?;
         for _ in 0..ATTEMPTS_MAX {
             let base = &last.doc;
-            if !is_same(due, base, &judged) {
+            if !is_same(due, base) {
                 break;
             }
             let mut next = Manifest {

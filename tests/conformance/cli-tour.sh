@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# A tour of the official `s2` command line against a Leat on a local folder; `just cli-tour` runs it, CI does not.
-# The first run builds the command line below the target folder, which takes a while. It needs `cargo` and `curl`.
+# A tour of the official `s2` command line against a Leat on a local folder, then the command line's own integration
+# suite, unchanged; `just cli-tour` runs it, CI does not. The first run builds the command line and its suite below
+# the target folder, which takes a while. It needs `cargo` and `curl`.
 #
 # The first command that fails, or answers something else than it should, ends the tour with a non-zero code.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 CLI_VERSION=0.43.4
+SUITE_CASES=48
 TARGET_MIBPS=${TARGET_MIBPS:-50}
 DURATION=${DURATION:-10s}
 
@@ -41,6 +43,7 @@ for _ in $(seq 100); do
 done
 
 # The user's own settings of the command line stay out of it.
+builder=$HOME
 export HOME=$work XDG_CONFIG_HOME=$work/.config S2_NO_UPDATE_CHECK=1
 export S2_ACCESS_TOKEN=test S2_ACCOUNT_ENDPOINT=$url S2_BASIN_ENDPOINT=$url
 
@@ -138,5 +141,18 @@ s2 delete-stream "$stream"
 refused s2 check-tail "$stream"
 s2 delete-basin "$basin"
 refused s2 get-basin-config "$basin"
+
+step "the command line's own suite: $SUITE_CASES cases"
+suite=$tools/suite
+if ! [ -d "$suite" ]; then
+    cp -r "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"s2-cli-$CLI_VERSION" "$suite"
+fi
+# It is built where the home folder holds the toolchain.
+(
+    cd "$suite"
+    HOME=$builder cargo test --release --locked --no-run --target-dir "$tools/build" --test integration
+    HOME=$builder cargo test --release --locked --target-dir "$tools/build" --test integration
+) | tee "$work/suite"
+grep -qF "test result: ok. $SUITE_CASES passed; 0 failed; 0 ignored" "$work/suite"
 
 printf '\n%d steps passed\n' "$passed"

@@ -58,7 +58,7 @@ enum Op {
     Read,
     Recreate,
     Sweep,
-    /// So many minutes pass.
+    /// So many minutes pass, once the others of the round are done.
     Later {
         minutes: u64,
     },
@@ -322,7 +322,11 @@ impl History {
             known.in_doubt = true;
             known.tail_at_least = 0;
         }
+        // Time passes between the rounds: deadlines go by the machine's clock, and nothing is sent hours after it began.
+        let (later, ops): (Vec<_>, Vec<_>) =
+            ops.into_iter().partition(|(_, op)| matches!(op, Op::Later { .. }));
         futures::future::join_all(ops.into_iter().map(|(by, op)| self.run(by, op))).await;
+        futures::future::join_all(later.into_iter().map(|(by, op)| self.run(by, op))).await;
         for process in &self.processes {
             process.faults.heal();
         }

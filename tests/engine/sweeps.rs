@@ -14,7 +14,8 @@ use leat::storage::manifest::{Manifest, Shape};
 use leat::store::{ListQuery, Operation};
 use leat::sweeper;
 use leat::types::config::{Patch, RetentionPolicy, StreamConfigLayer, StreamConfigPatch};
-use leat::types::record::{AppendInput, Header, Record, SequencedRecord};
+use leat::types::record::{AppendInput, FencingToken, Header, Record, SequencedRecord};
+use leat::types::time::Clock;
 
 use crate::faulty::Fault;
 use crate::world::{Process, World, basin, batch, name, record};
@@ -62,6 +63,16 @@ async fn count(world: &World, prefix: &str) -> usize {
 
 /// Checks that chunks, pages and markers are exactly those that the listed streams name.
 pub(crate) async fn assert_tidy(world: &World) {
+    let named = named(world).await;
+    let mut there = BTreeSet::new();
+    for prefix in ["data/", "index/", "due/"] {
+        there.append(&mut keys(world, prefix).await);
+    }
+    assert_eq!(there, named);
+}
+
+/// The chunks, pages and markers that the listed streams name.
+async fn named(world: &World) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for manifest in manifests(world).await {
         assert!(named.insert(manifest.due.clone()), "a marker of two streams");
@@ -69,11 +80,7 @@ pub(crate) async fn assert_tidy(world: &World) {
             reach(world, &manifest, refs, &mut named).await;
         }
     }
-    let mut there = BTreeSet::new();
-    for prefix in ["data/", "index/", "due/"] {
-        there.append(&mut keys(world, prefix).await);
-    }
-    assert_eq!(there, named);
+    named
 }
 
 /// The manifests of all listed streams.
@@ -90,6 +97,23 @@ async fn manifests(world: &World) -> Vec<Manifest> {
         manifests.push(found.doc);
     }
     manifests
+}
+
+/// The key of the chunk with the oldest records of the first stream that is listed.
+async fn oldest_chunk(world: &World) -> String {
+    let manifest = manifests(world).await.into_iter().next().expect("a stream");
+    let life = manifest.head.incarnation;
+    let mut oldest = *manifest.levels.iter().rev().flatten().next().expect("a ref");
+    loop {
+        match oldest.target {
+            Target::Chunk { class, .. } => return key::chunk(class, &manifest.hash, life, oldest.id),
+            Target::Page { .. } => {
+                let key = key::page(&manifest.hash, life, oldest.id);
+                let object = world.store.get(&key).await.expect("readable").expect("there");
+                oldest = Page::decode(&object.bytes, life).expect("whole").refs[0];
+            }
+        }
+    }
 }
 
 fn reach<'a>(
@@ -300,19 +324,21 @@ async fn a_stream_deletes_itself_when_it_is_empty_for_long_enough_and_not_before
 /// T12: an append between the sweeper's look and its commit keeps the stream alive.
 #[tokio::test]
 async fn an_append_beside_the_decision_to_delete_keeps_the_stream() {
-    let world = small();
-    let (writer, other) = (world.process_with_basin().await, world.process());
-    create(&writer, "s", deletes_itself_after(60)).await;
-    world.clock.advance_ms(DAY);
-    other.faults.hold(Operation::Replace, "manifest/");
-    let (report, ()) = tokio::join!(other.sweep(), async {
-        other.faults.seen(1, Operation::Replace, "manifest/").await;
-        writer.append("s", &["alive"]).await.expect("appended");
-        other.faults.release();
-    });
-    assert_eq!(report.expect("swept").streams_deleted, 0);
-    assert_eq!(writer.bodies("s").await, ["alive"]);
-    assert!(exists(&other, "s").await);
+    for (operation, prefix) in [(Operation::Put, "due/"), (Operation::Replace, "manifest/")] {
+        let world = small();
+        let (writer, other) = (world.process_with_basin().await, world.process());
+        create(&writer, "s", deletes_itself_after(60)).await;
+        world.clock.advance_ms(DAY);
+        other.faults.hold(operation, prefix);
+        let (report, ()) = tokio::join!(other.sweep(), async {
+            other.faults.seen(1, operation, prefix).await;
+            writer.append("s", &["alive"]).await.expect("appended");
+            other.faults.release();
+        });
+        assert_eq!(report.expect("swept").streams_deleted, 0);
+        assert_eq!(writer.bodies("s").await, ["alive"]);
+        assert!(exists(&other, "s").await);
+    }
 }
 
 #[tokio::test]
@@ -342,12 +368,16 @@ async fn a_deleted_stream_leaves_nothing_after_its_second_visit() {
 #[tokio::test]
 async fn a_writer_that_is_frozen_beyond_the_grace_loses_its_upload_and_no_record() {
     let world = small();
-    let (sleepy, other) = (world.process_with_basin().await, world.process());
+    let other = world.process_with_basin().await;
+    // Its own clock stands still: safety must not rest on it.
+    let clock = Clock::manual(world.clock.local_ms());
+    let sleepy = World { store: world.store.clone(), clock, options: world.options.clone() }.process();
     create(&sleepy, "s", kept_for(90 * DAY / 1_000)).await;
     fill(&sleepy, "s", 3, 100).await;
+    let commits = sleepy.faults.count(Operation::Replace, "manifest/");
     sleepy.faults.hold(Operation::Replace, "manifest/");
     let (outcome, ()) = tokio::join!(sleepy.append_input("s", batch(vec![record(&[b'z'; 5_000])])), async {
-        sleepy.faults.seen(1, Operation::Replace, "manifest/").await;
+        sleepy.faults.seen(commits + 1, Operation::Replace, "manifest/").await;
         for _ in 0..10 {
             world.clock.advance_ms(DAY / 2);
             swept(&other).await;
@@ -403,9 +433,10 @@ async fn a_basin_whose_deletion_stopped_is_finished() {
         swept(&world.process()).await;
         world.clock.advance_ms(27 * HOUR);
     }
-    for prefix in ["data/", "index/", "due/", "catalog/"] {
-        assert_eq!(count(&world, prefix).await, 0, "{prefix}");
-    }
+    // A key that is changed by compare-and-swap is never absent again; nothing else is left.
+    let mut left = keys(&world, "").await;
+    assert!(left.remove(key::CLOCK) && left.remove(&key::basin(&basin())));
+    assert!(left.len() == 5 && left.iter().all(|key| key.starts_with("manifest/")), "{left:?}");
 }
 
 /// A pass is cut off at each of its requests in turn; the next one repairs what is left.
@@ -534,7 +565,7 @@ async fn clocks_that_disagree_stop_the_pass() {
     let world = World::new();
     let process = world.process_with_basin().await;
     // The store in memory goes by the machine's clock.
-    let astray = World { clock: leat::types::time::Clock::manual(1_000), ..World::new() };
+    let astray = World { clock: Clock::manual(1_000), ..World::new() };
     let sweeper = World { store: world.store.clone(), ..astray }.process();
     assert!(matches!(sweeper.sweep().await, Err(sweeper::Error::ClocksDisagree { .. })));
     drop(process);
@@ -548,7 +579,7 @@ async fn a_damaged_stream_fails_its_own_visit_and_no_other() {
         create(&process, stream, kept_for(10 * DAY / 1_000)).await;
         fill(&process, stream, 90, 400).await;
     }
-    let lost = keys(&world, "data/").await.into_iter().next().expect("a chunk");
+    let lost = oldest_chunk(&world).await;
     world.store.delete(&lost).await.expect("removed");
     world.clock.advance_ms(2 * DAY);
     let report = process.sweep().await.expect("swept");
@@ -556,4 +587,165 @@ async fn a_damaged_stream_fails_its_own_visit_and_no_other() {
     // Its marker stays, and it is tried again.
     let report = process.sweep().await.expect("swept");
     assert_eq!(report.failures, 1, "{report}");
+}
+
+/// T13: what a reader has seen after the retention was made longer does not go any more.
+#[tokio::test]
+async fn a_retention_made_longer_beside_a_visit_keeps_what_is_there() {
+    // Within one data class, and to another.
+    for longer in [RetentionPolicy::Age(2 * DAY / 1_000), RetentionPolicy::Infinite] {
+        for held in 1..4 {
+            let world = small();
+            let (writer, sweeper) = (world.process_with_basin().await, world.process());
+            create(&writer, "s", kept_for(DAY / 1_000)).await;
+            fill(&writer, "s", 40, 400).await;
+            world.clock.advance_ms(DAY / 2);
+            fill(&writer, "s", 40, 400).await;
+            world.clock.advance_ms(13 * HOUR);
+            sweeper.faults.inject_after((held - 1, usize::MAX), Operation::Replace, "manifest/", Fault::Held);
+            let (report, kept) = tokio::join!(sweeper.sweep(), async {
+                let beginning = sweeper.faults.seen(held, Operation::Replace, "manifest/");
+                let _ended_before = tokio::time::timeout(Duration::from_millis(50), beginning).await;
+                let patch = StreamConfigPatch {
+                    retention_policy: Patch::Set(longer),
+                    ..StreamConfigPatch::default()
+                };
+                writer.service.reconfigure_stream(&basin(), &name("s"), patch).await.expect("changed");
+                let kept = all(&world.process(), "s").await;
+                sweeper.faults.release();
+                kept
+            });
+            report.expect("swept");
+            assert!(kept.len() >= 40);
+            for _ in 0..3 {
+                assert_eq!(all(&world.process(), "s").await, kept, "{longer:?}, held at {held}");
+                swept(&world.process()).await;
+                world.clock.advance_ms(2 * HOUR);
+            }
+            if longer == RetentionPolicy::Infinite {
+                let mut data = named(&world).await;
+                data.retain(|key| key.starts_with("data/") && !key.starts_with("data/inf/"));
+                assert!(data.is_empty(), "{data:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_on_its_way_is_left_alone_and_used() {
+    let world = small();
+    let (writer, other) = (world.process_with_basin().await, world.process());
+    create(&writer, "s", kept_for(10 * DAY / 1_000)).await;
+    let sooner = StreamConfigPatch {
+        retention_policy: Patch::Set(RetentionPolicy::Age(9 * DAY / 1_000)),
+        ..StreamConfigPatch::default()
+    };
+    other.service.reconfigure_stream(&basin(), &name("s"), sooner).await.expect("changed");
+    writer.tail("s").await.expect("there");
+    writer.faults.hold(Operation::Replace, "manifest/");
+    let (outcome, report) =
+        tokio::join!(writer.append_input("s", batch(vec![record(&[b'z'; 5_000])])), async {
+            writer.faults.seen(1, Operation::Replace, "manifest/").await;
+            world.clock.advance_ms(HOUR / 2);
+            let report = swept(&other).await;
+            writer.faults.release();
+            report
+        });
+    outcome.expect("appended");
+    assert_eq!((report.streams_visited, report.orphans_removed), (1, 0), "{report}");
+    assert_eq!(writer.faults.count(Operation::Put, "data/"), 1, "uploaded once");
+    assert_eq!(all(&world.process(), "s").await.len(), 1);
+}
+
+#[tokio::test]
+async fn merged_records_keep_each_its_own_age() {
+    let world = long();
+    let process = world.process_with_basin().await;
+    create(&process, "s", kept_for(10 * DAY / 1_000)).await;
+    let mut arrivals = Vec::new();
+    for n in 0..240 {
+        arrivals.push(world.clock.local_ms());
+        fill(&process, "s", 1, 400).await;
+        world.clock.advance_ms(if n < 200 { 20 * MINUTE } else { MINUTE });
+    }
+    let report = swept(&process).await;
+    assert!(report.chunks_merged > 60, "{report}");
+    // No record is exactly as old as that at any of the steps.
+    world.clock.advance_ms(10 * DAY - 240 * 20 * MINUTE + 7 * MINUTE);
+    for _ in 0..120 {
+        world.clock.advance_ms(20 * MINUTE);
+        let oldest = world.clock.local_ms() - 10 * DAY;
+        let alive = arrivals.iter().filter(|arrival| **arrival >= oldest).count();
+        let seen = all(&world.process(), "s").await.len();
+        assert_eq!(seen, alive);
+    }
+}
+
+/// T7: a writer that is frozen while others fence it off, trim and sweep gets nothing in.
+#[tokio::test]
+async fn a_writer_that_was_fenced_off_while_it_was_frozen_is_refused() {
+    let world = small();
+    let (frozen, other) = (world.process_with_basin().await, world.process());
+    create(&frozen, "s", kept_for(10 * DAY / 1_000)).await;
+    fill(&frozen, "s", 5, 400).await;
+    let commits = frozen.faults.count(Operation::Replace, "manifest/");
+    frozen.faults.hold(Operation::Replace, "manifest/");
+    let token = |text: &str| FencingToken::new(text.to_owned()).expect("short");
+    let stale = AppendInput::new(vec![record(&[b'z'; 5_000])], None, Some(token(""))).expect("legal");
+    let (outcome, ()) = tokio::join!(frozen.append_input("s", stale), async {
+        frozen.faults.seen(commits + 1, Operation::Replace, "manifest/").await;
+        command(&other, "s", "fence", b"other".to_vec()).await;
+        for n in 0..100 {
+            let input = AppendInput::new(vec![record(&[n; 400])], None, Some(token("other"))).expect("legal");
+            other.append_input("s", input).await.expect("appended");
+        }
+        trim(&other, "s", 50).await;
+        for _ in 0..4 {
+            world.clock.advance_ms(DAY);
+            swept(&other).await;
+        }
+        frozen.faults.release();
+    });
+    let refused = outcome.expect_err("its token is stale");
+    assert!(matches!(&refused, Error::FencingTokenMismatch { .. }), "{refused}");
+    let kept = all(&world.process(), "s").await;
+    assert_eq!((kept.first().map(|r| r.seq_num), kept.last().map(|r| r.seq_num)), (Some(50), Some(106)));
+    assert!(kept.iter().all(|r| r.body.len() <= 400), "nothing of the frozen writer");
+}
+
+/// A change that lands hours after its marker was written, which the sweeper took for one that nobody names.
+#[tokio::test]
+async fn a_change_that_lands_hours_after_its_marker_is_swept_all_the_same() {
+    for deletes in [true, false] {
+        let world = small();
+        let (slow, other) = (world.process_with_basin().await, world.process());
+        create(&slow, "s", kept_for(10 * DAY / 1_000)).await;
+        fill(&slow, "s", 40, 400).await;
+        let (basin, name) = (basin(), name("s"));
+        let change: BoxFuture<'_, Result<(), Error>> = if deletes {
+            Box::pin(slow.service.delete_stream(&basin, &name))
+        } else {
+            let patch = StreamConfigPatch {
+                retention_policy: Patch::Set(RetentionPolicy::Age(DAY / 1_000)),
+                ..StreamConfigPatch::default()
+            };
+            let changed = slow.service.reconfigure_stream(&basin, &name, patch);
+            Box::pin(async move { changed.await.map(drop) })
+        };
+        let commits = slow.faults.count(Operation::Replace, "manifest/");
+        slow.faults.hold(Operation::Replace, "manifest/");
+        let (changed, ()) = tokio::join!(change, async {
+            slow.faults.seen(commits + 1, Operation::Replace, "manifest/").await;
+            world.clock.advance_ms(2 * HOUR);
+            swept(&other).await;
+            slow.faults.release();
+        });
+        changed.expect("it lands");
+        for _ in 0..3 {
+            world.clock.advance_ms(26 * HOUR);
+            swept(&other).await;
+        }
+        assert_eq!(count(&world, "data/").await + count(&world, "index/").await, 0, "deletes: {deletes}");
+        assert_tidy(&world).await;
+    }
 }

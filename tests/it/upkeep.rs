@@ -61,6 +61,8 @@ async fn a_look_shows_the_store_a_basin_and_a_stream() {
     assert!(shown.contains("\"orders/42\"") && shown.contains("\"other\""), "{shown}");
     let shown = text(&leat(folder.path(), &["inspect", "demo-basin", "orders/42"]));
     assert!(shown.contains("0 to 60") && shown.contains("32d "), "{shown}");
+    let chunks = shown.lines().filter(|line| line.starts_with("chunk ")).count();
+    assert_eq!(chunks * 2, files(folder.path(), "data").len(), "{shown}");
     let stream = report(folder.path(), &["inspect", "demo-basin", "orders/42", "--format", "json"]);
     let (level, inline) = (&stream["levels"][0], &stream["inline_records"]);
     assert_eq!(level["records"].as_u64().unwrap() + inline.as_u64().unwrap(), 60, "{stream}");

@@ -103,12 +103,13 @@ impl World {
 
     /// A basin of this name, not created, on a server of the test's own.
     pub fn on(server: &Server, basin: &str) -> Self {
-        Self {
-            client: http_1(),
-            url: server.url.clone(),
-            address: server.address.clone(),
-            basin: basin.to_owned(),
-        }
+        Self::at(&server.url, basin)
+    }
+
+    /// The same on whatever answers below this URL.
+    pub fn at(url: &str, basin: &str) -> Self {
+        let address = url.split('/').nth(2).unwrap_or_default().to_owned();
+        Self { client: http_1(), url: url.to_owned(), address, basin: basin.to_owned() }
     }
 
     /// The same over another client.

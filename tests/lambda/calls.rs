@@ -115,12 +115,19 @@ async fn nobody_gets_in_without_the_token() {
         world.call(via, listing().header("authorization", &format!("Bearer {token}"))).await.is(200);
         world.call(via, Call::new("GET", "/health")).await.is(200);
     }
-    // What cannot be understood is no way around it.
-    let mut event = Call::new("GET", "/v1/basins").event(Via::Url);
-    event["body"] = "%%%".into();
-    event["isBase64Encoded"] = true.into();
-    let refused = world.runtime.invoke(&event, Duration::from_secs(10));
-    crate::world::reply(refused, Via::Url).await.refused(401, "authn", "`authorization`");
+    // What cannot be understood is no way around it, and whoever may call learns what is wrong.
+    let with = format!("Bearer {token}");
+    let (without, with) =
+        (Call::new("GET", "/v1/basins"), Call::new("GET", "/v1/basins").header("authorization", &with));
+    for (call, status, code, part) in
+        [(without, 401, "authn", "`authorization`"), (with, 400, "bad_json", "base64")]
+    {
+        let mut event = call.event(Via::Url);
+        event["body"] = "%%%".into();
+        event["isBase64Encoded"] = true.into();
+        let refused = world.runtime.invoke(&event, Duration::from_secs(10));
+        crate::world::reply(refused, Via::Url).await.refused(status, code, part);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

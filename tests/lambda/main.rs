@@ -25,4 +25,5 @@ mod names;
 mod proxy;
 mod runtime;
 mod sdk;
+mod sweep;
 mod world;

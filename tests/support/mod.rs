@@ -1,5 +1,5 @@
-//! What the test binaries share: tools from the package registries, an S3-compatible server, and the built
-//! server as a child process.
+//! What the test binaries share: tools from the package registries, S3-compatible servers, what stands
+//! before them, and the built server as a child process.
 //!
 //! Each test binary links this whole module and uses a part of it.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
@@ -7,6 +7,9 @@
 #![allow(clippy::print_stderr, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 pub mod careless;
+pub mod emulator;
+pub mod fault_proxy;
+pub mod localstack;
 pub mod ministack;
 pub mod process;
 pub mod refusing;

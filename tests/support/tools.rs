@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const MINISTACK_PINS: &str = include_str!("ministack.txt");
+const LOCALSTACK_PINS: &str = include_str!("localstack.txt");
+const CARELESS_PINS: &str = include_str!("careless.txt");
 const TS_PACKAGE: &str = include_str!("../conformance/ts/package.json");
 const TS_LOCK: &str = include_str!("../conformance/ts/package-lock.json");
 const TS_NPMRC: &str = include_str!("../conformance/ts/.npmrc");
@@ -38,27 +40,60 @@ pub fn folder() -> PathBuf {
 
 /// A Python environment with MiniStack; its path.
 pub fn ministack() -> PathBuf {
-    python_environment("ministack", MINISTACK_PINS)
+    python_environment("ministack", MINISTACK_PINS, 11)
+}
+
+/// A Python environment with LocalStack; its path.
+pub fn localstack() -> PathBuf {
+    // It says that it runs with less, and imports what came with 3.13.
+    python_environment("localstack", LOCALSTACK_PINS, 13)
+}
+
+/// A Python environment with S3 servers that are known to ignore conditions; its path.
+pub fn careless() -> PathBuf {
+    python_environment("careless", CARELESS_PINS, 11)
 }
 
 /// A command that runs `sessions.py` with the official Python SDK.
 pub fn python_sessions() -> Command {
     let mut python =
-        Command::new(python_environment("python-sdk", PYTHON_SDK_PINS).join("bin").join("python"));
+        Command::new(python_environment("python-sdk", PYTHON_SDK_PINS, 11).join("bin").join("python"));
     python.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(PYTHON_SESSIONS));
     python
 }
 
-/// A Python environment with these packages; its path.
-fn python_environment(name: &str, pins: &str) -> PathBuf {
-    install(name, pins, |home| {
-        let hint = "the tests need python3 (3.11 or newer) with its venv module on PATH";
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(home), hint);
+/// A Python environment with these packages, made by a Python 3 of at least this minor version; its path.
+fn python_environment(name: &str, pins: &str, minor: u32) -> PathBuf {
+    let made_of = format!("# Python 3.{minor} or newer\n{pins}");
+    install(name, &made_of, |home| {
+        let hint = format!("cannot make a Python environment for {name}");
+        run(Command::new(python(name, minor)).args(["-m", "venv", "--clear"]).arg(home), &hint);
         let requirements = home.join("requirements.txt");
         fs::write(&requirements, pins).expect("the environment can be written");
         let mut pip = Command::new(home.join("bin").join("python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&requirements);
+        // The pins are complete: nothing to resolve.
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r"]);
+        pip.arg(&requirements);
         run(&mut pip, &format!("pip could not install {name}; is a Python package index reachable?"));
+    })
+}
+
+/// A Python 3 of at least this minor version, with its venv module.
+fn python(name: &str, minor: u32) -> PathBuf {
+    let names = ["python3", "python3.13", "python3.14"];
+    let is_new_enough = |python: &Path| {
+        let check = format!("import ensurepip, sys, venv; sys.exit(sys.version_info < (3, {minor}))");
+        Command::new(python).args(["-c", &check]).output().is_ok_and(|output| output.status.success())
+    };
+    // Where pyenv stands in for Python, a version that is not the chosen one is known to it alone.
+    let hidden = names.iter().flat_map(|name| {
+        let found = Command::new("pyenv").args(["whence", "--path", name]).output();
+        let paths = found.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        paths.unwrap_or_default().lines().map(PathBuf::from).collect::<Vec<_>>()
+    });
+    let mut pythons = names.iter().map(PathBuf::from).chain(hidden);
+    pythons.find(|python| is_new_enough(python)).unwrap_or_else(|| {
+        panic!("{name} needs Python 3.{minor} or newer, with its venv module, on PATH as one of {names:?}")
     })
 }
 
