@@ -1,4 +1,4 @@
-//! What a manifest notes for the sweeper (*pure*).
+//! What the sweeper has done with a stream, and has still to do (*pure*).
 
 /// What the sweeper has done with a stream, and has still to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
