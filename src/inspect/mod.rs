@@ -21,7 +21,7 @@ use crate::storage::manifest::Manifest;
 use crate::storage::meta::{BasinRecord, StoreRecord};
 use crate::storage::{self};
 use crate::store::{ListQuery, Store};
-use crate::types::name::{BasinName, StreamName};
+use crate::types::name::{BasinName, BucketName, StreamName};
 
 /// Keys asked for in one request.
 const LIST_KEYS: usize = 1_000;
@@ -143,7 +143,11 @@ impl Inspector {
     }
 
     async fn manifest(&self, basin: Incarnation, stream: &StreamName) -> Result<Option<Manifest>> {
-        match load_manifest(&*self.store, &identity(basin, stream), None).await? {
+        self.manifest_of(&identity(basin, stream)).await
+    }
+
+    async fn manifest_of(&self, identity: &Identity) -> Result<Option<Manifest>> {
+        match load_manifest(&*self.store, identity, None).await? {
             Found::Changed(found) => Ok(Some(found.doc)),
             Found::Absent | Found::Unchanged => Ok(None),
         }
@@ -153,6 +157,12 @@ impl Inspector {
         let keys = self.keys(key::BASINS.to_owned()).await?;
         let names = keys.iter().filter_map(|key| key.strip_prefix(key::BASINS));
         Ok(names.filter_map(|name| BasinName::try_from(name).ok()).collect())
+    }
+
+    async fn bucket_names(&self) -> Result<Vec<BucketName>> {
+        let keys = self.keys(key::BUCKETS.to_owned()).await?;
+        let names = keys.iter().filter_map(|key| key.strip_prefix(key::BUCKETS));
+        Ok(names.filter_map(|name| BucketName::try_from(name).ok()).collect())
     }
 
     async fn entries(&self, basin: Incarnation) -> Result<Vec<CatalogEntry>> {

@@ -6,17 +6,19 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
-use super::{Inspector, Result, identity};
+use super::{Inspector, Result};
 use crate::storage::chunk::{Footer, decode_block, open_block};
-use crate::storage::documents::load_basin;
-use crate::storage::head::State;
+use crate::storage::documents::{load_basin, load_bucket};
+use crate::storage::head::{Head, State};
+use crate::storage::identity::Identity;
 use crate::storage::index::{Page, Ref, Target};
-use crate::storage::key::{self, Incarnation};
+use crate::storage::key::{self, Incarnation, StreamKind};
 use crate::storage::manifest::Manifest;
 use crate::storage::record::decode_run;
+use crate::storage::{self};
 use crate::store::Store;
 use crate::types::error::describe;
-use crate::types::name::{BasinName, StreamName};
+use crate::types::name::{BasinName, BucketName, StreamName};
 
 /// Chunks read at the same time.
 const AT_ONCE: usize = 16;
@@ -24,8 +26,12 @@ const AT_ONCE: usize = 16;
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// In which basin.
-    pub basin: String,
+    /// In which basin, if in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub basin: Option<String>,
+    /// In which bucket of Durable Streams, if in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
     /// In which stream, if in one.
     pub stream: Option<String>,
     /// What.
@@ -34,10 +40,30 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.bucket.is_some() { "bucket" } else { "basin" };
+        let place = self.bucket.as_ref().or(self.basin.as_ref()).map_or("", String::as_str);
         match &self.stream {
-            Some(stream) => write!(f, "basin {} stream {stream:?}: {}", self.basin, self.what),
-            None => write!(f, "basin {}: {}", self.basin, self.what),
+            Some(stream) => write!(f, "{kind} {place} stream {stream:?}: {}", self.what),
+            None => write!(f, "{kind} {place}: {}", self.what),
         }
+    }
+}
+
+/// Where streams lie: a basin, or a bucket of Durable Streams.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    kind: StreamKind,
+    name: &'a str,
+}
+
+impl Place<'_> {
+    fn finding(self, stream: Option<String>, what: String) -> Finding {
+        let name = Some(self.name.to_owned());
+        let (basin, bucket) = match self.kind {
+            StreamKind::S2 => (name, None),
+            StreamKind::Durable => (None, name),
+        };
+        Finding { basin, bucket, stream, what }
     }
 }
 
@@ -77,12 +103,16 @@ impl Inspector {
         match (basin, stream) {
             (Some(basin), Some(stream)) => {
                 let life = self.basin(basin).await?.head.incarnation;
-                self.verify_stream((basin, life), stream, &mut verified).await;
+                let place = Place { kind: StreamKind::S2, name: basin.as_str() };
+                self.verify_stream((place, life), stream, &mut verified).await;
             }
             (Some(basin), None) => self.verify_basin(basin, &mut verified).await?,
             (None, _) => {
                 for basin in self.basin_names().await? {
                     self.verify_basin(&basin, &mut verified).await?;
+                }
+                for bucket in self.bucket_names().await? {
+                    self.verify_bucket(&bucket, &mut verified).await?;
                 }
             }
         }
@@ -90,23 +120,34 @@ impl Inspector {
     }
 
     async fn verify_basin(&self, name: &BasinName, verified: &mut Verified) -> Result<()> {
-        let found = match load_basin(&*self.store, name).await {
-            Ok(found) => found,
+        let found = load_basin(&*self.store, name).await.map(|found| found.map(|found| found.doc.head));
+        self.verify_place(Place { kind: StreamKind::S2, name: name.as_str() }, found, verified).await
+    }
+
+    async fn verify_bucket(&self, name: &BucketName, verified: &mut Verified) -> Result<()> {
+        let found = load_bucket(&*self.store, name).await.map(|found| found.map(|found| found.doc.head));
+        self.verify_place(Place { kind: StreamKind::Durable, name: name.as_str() }, found, verified).await
+    }
+
+    async fn verify_place(
+        &self,
+        place: Place<'_>,
+        found: std::result::Result<Option<Head>, storage::Error>,
+        verified: &mut Verified,
+    ) -> Result<()> {
+        let head = match found {
+            Ok(head) => head,
             Err(error) => {
-                let what = describe(&error);
-                verified.findings.push(Finding { basin: name.to_string(), stream: None, what });
+                verified.findings.push(place.finding(None, describe(&error)));
                 return Ok(());
             }
         };
-        let Some(record) = found.map(|found| found.doc).filter(|doc| doc.head.state == State::Live) else {
-            return Ok(());
-        };
-        let life = record.head.incarnation;
+        let Some(head) = head.filter(|head| head.state == State::Live) else { return Ok(()) };
         let mut last = None;
-        for entry in self.entries(life).await? {
+        for entry in self.entries(head.incarnation).await? {
             // A creation that died may have left a second entry of a name.
             if last.as_ref() != Some(&entry.name) {
-                self.verify_stream((name, life), &entry.name, verified).await;
+                self.verify_stream((place, head.incarnation), &entry.name, verified).await;
             }
             last = Some(entry.name);
         }
@@ -115,14 +156,15 @@ impl Inspector {
 
     async fn verify_stream(
         &self,
-        (basin, life): (&BasinName, Incarnation),
+        (place, life): (Place<'_>, Incarnation),
         name: &StreamName,
         verified: &mut Verified,
     ) {
         verified.streams += 1;
         let mut walk =
             Walk { store: &*self.store, chunks: Vec::new(), objects: 0, records: 0, wrong: Vec::new() };
-        match self.manifest(life, name).await {
+        let identity = Identity { kind: place.kind, basin: life, name: name.clone() };
+        match self.manifest_of(&identity).await {
             Ok(Some(manifest)) if manifest.head.is_live() => walk.stream(&manifest).await,
             Ok(_) => {
                 walk.wrong.push("it is listed, but it does not exist: the sweeper will unlist it".to_owned());
@@ -131,12 +173,8 @@ impl Inspector {
         }
         verified.objects += walk.objects;
         verified.records += walk.records;
-        let stream = Some(identity(life, name).name.to_string());
-        let findings = walk.wrong.into_iter().map(|what| Finding {
-            basin: basin.to_string(),
-            stream: stream.clone(),
-            what,
-        });
+        let finding = |what| place.finding(Some(name.to_string()), what);
+        let findings = walk.wrong.into_iter().map(finding);
         verified.findings.extend(findings);
     }
 }
@@ -162,6 +200,8 @@ impl Walk<'_> {
             self.collect(manifest, refs).await;
         }
         self.check_order(manifest);
+        let stand_in = manifest.log.ledger.as_ref().and_then(|ledger| ledger.stand_in.as_ref());
+        self.chunks.extend(stand_in.map(|stand_in| stand_in.object));
         let chunks = std::mem::take(&mut self.chunks);
         self.objects += chunks.len() as u64;
         let store = self.store;

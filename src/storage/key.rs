@@ -243,10 +243,13 @@ pub fn basin(name: &BasinName) -> String {
     format!("{BASINS}{name}")
 }
 
+/// Where bucket records lie.
+pub const BUCKETS: &str = "buckets/";
+
 /// The key of a bucket record.
 #[must_use]
 pub fn bucket(name: &BucketName) -> String {
-    format!("buckets/{name}")
+    format!("{BUCKETS}{name}")
 }
 
 /// The key of a stream's manifest.

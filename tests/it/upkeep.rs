@@ -102,6 +102,37 @@ async fn a_damaged_and_a_lost_chunk_are_found() {
 }
 
 #[tokio::test]
+async fn the_streams_of_buckets_are_verified_as_well() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = ServerOptions::on_folder(folder.path()).start();
+    let world = World::on(&server, "unused");
+    let path = "/v1/stream/chats/42";
+    world.root("PUT", path).header("content-type", "text/plain").send().await.is(201);
+    for _ in 0..2 {
+        let call = world.root("POST", path).header("content-type", "text/plain");
+        call.body("x".repeat(100_000)).send().await.is(204);
+    }
+    let snapshot = "/ds/chats/42/snapshot/0000000000000001";
+    world.root("PUT", snapshot).body("so far").send().await.is(204);
+    let sound = leat(folder.path(), &["inspect", "--verify"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", text(&sound));
+    // Both messages lie there until a sweep, and the snapshot counts as one more.
+    assert!(
+        text(&sound).contains("read 1 streams, 3 chunks and pages, 3 records: 0 problems"),
+        "{}",
+        text(&sound)
+    );
+    for chunk in files(folder.path(), "data") {
+        std::fs::remove_file(chunk).expect("removed");
+    }
+    let damaged = report(folder.path(), &["inspect", "--verify", "--format", "json"]);
+    let findings = damaged["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 3, "{damaged}");
+    assert!(findings.iter().all(|f| f["bucket"] == "chats" && f["stream"] == "42"), "{damaged}");
+    assert!(text(&leat(folder.path(), &["inspect", "--verify"])).contains("bucket chats stream \"42\""));
+}
+
+#[tokio::test]
 async fn a_sweep_gives_back_the_space_of_a_deleted_stream() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = ServerOptions::on_folder(folder.path()).flag("--sweep-interval-ms", "0").start();
