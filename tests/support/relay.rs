@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 
 /// Passes connections on to whichever server is behind it. Runs until the test binary ends.
@@ -12,14 +12,15 @@ pub struct Relay {
     /// `http://127.0.0.1:port`.
     pub url: String,
     backend: Arc<Mutex<String>>,
-    open: Arc<Mutex<Vec<Open>>>,
+    open: Arc<Mutex<Vec<Weak<Open>>>>,
 }
 
-/// A connection that is passed on.
+/// A connection that is passed on; both of its sockets are closed once neither way is copied any more.
 #[derive(Debug)]
 struct Open {
-    sockets: [TcpStream; 2],
-    is_dead: Arc<AtomicBool>,
+    client: TcpStream,
+    server: TcpStream,
+    is_dead: AtomicBool,
 }
 
 impl Relay {
@@ -29,7 +30,7 @@ impl Relay {
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let backend = Arc::new(Mutex::new(backend.to_owned()));
         let current = backend.clone();
-        let open = Arc::<Mutex<Vec<Open>>>::default();
+        let open = Arc::<Mutex<Vec<Weak<Open>>>>::default();
         let noted = open.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -45,8 +46,8 @@ impl Relay {
 
     /// Cuts every connection there is; new ones are passed on.
     pub fn cut(&self) {
-        for Open { sockets, .. } in self.take() {
-            for socket in sockets {
+        for open in self.take() {
+            for socket in [&open.client, &open.server] {
                 drop(socket.shutdown(Shutdown::Both));
             }
         }
@@ -54,13 +55,14 @@ impl Relay {
 
     /// Whatever is sent over the connections there are is lost without a word; new ones are passed on.
     pub fn swallow(&self) {
-        for Open { is_dead, .. } in self.take() {
-            is_dead.store(true, Ordering::SeqCst);
+        for open in self.take() {
+            open.is_dead.store(true, Ordering::SeqCst);
         }
     }
 
-    fn take(&self) -> Vec<Open> {
-        std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> Vec<Arc<Open>> {
+        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
+        open.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// New connections go to this server; open ones stay where they are.
@@ -70,27 +72,25 @@ impl Relay {
 }
 
 /// Copies both ways; the end of either side is passed on.
-fn join(client: TcpStream, server: TcpStream) -> io::Result<Open> {
-    let is_dead = Arc::<AtomicBool>::default();
+fn join(client: TcpStream, server: TcpStream) -> io::Result<Weak<Open>> {
     for socket in [&client, &server] {
         socket.set_nodelay(true)?;
     }
-    let sockets = [client.try_clone()?, server.try_clone()?];
-    copy(client.try_clone()?, server.try_clone()?, is_dead.clone());
-    copy(server, client, is_dead.clone());
-    Ok(Open { sockets, is_dead })
+    let open = Arc::new(Open { client, server, is_dead: AtomicBool::default() });
+    let (there, back) = (open.clone(), open.clone());
+    thread::spawn(move || copy(&there.client, &there.server, &there.is_dead));
+    thread::spawn(move || copy(&back.server, &back.client, &back.is_dead));
+    Ok(Arc::downgrade(&open))
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, is_dead: Arc<AtomicBool>) {
-    thread::spawn(move || {
-        let mut piece = vec![0; 64 * 1024];
-        while let Ok(length @ 1..) = from.read(&mut piece) {
-            if !is_dead.load(Ordering::SeqCst) && to.write_all(&piece[..length]).is_err() {
-                break;
-            }
+fn copy(mut from: &TcpStream, mut to: &TcpStream, is_dead: &AtomicBool) {
+    let mut piece = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut piece) {
+        if !is_dead.load(Ordering::SeqCst) && to.write_all(&piece[..length]).is_err() {
+            break;
         }
-        if !is_dead.load(Ordering::SeqCst) {
-            drop(to.shutdown(Shutdown::Write));
-        }
-    });
+    }
+    if !is_dead.load(Ordering::SeqCst) {
+        drop(to.shutdown(Shutdown::Write));
+    }
 }
