@@ -145,7 +145,7 @@ refused s2 get-basin-config "$basin"
 step "the command line's own suite: $SUITE_CASES cases"
 suite=$tools/suite
 if ! [ -d "$suite" ]; then
-    cp -r "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"s2-cli-$CLI_VERSION" "$suite"
+    cp -r "${CARGO_HOME:-$builder/.cargo}"/registry/src/*/"s2-cli-$CLI_VERSION" "$suite"
 fi
 # It is built where the home folder holds the toolchain.
 (
