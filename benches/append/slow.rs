@@ -42,6 +42,9 @@ impl Store for Slow {
     async fn replace(&self, key: &str, bytes: Bytes, etag: &ETag) -> Result<ETag> {
         self.after(self.0.replace(key, bytes, etag)).await
     }
+    async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        self.after(self.0.copy(from, to)).await
+    }
     async fn delete(&self, key: &str) -> Result<()> {
         self.after(self.0.delete(key)).await
     }

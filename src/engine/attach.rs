@@ -1,9 +1,9 @@
-//! An object beside the records of a stream, that its ledger names: uploaded first, then committed, under the same
+//! Objects beside the records of a stream, that its ledger names: uploaded first, then committed, under the same
 //! fence as every chunk (I-8).
 
 use bytes::Bytes;
 
-use super::stream::{Snapshot, Stream, Updated};
+use super::stream::{Stream, Updated};
 use super::upload::{Begun, chunk_target, put_chunk};
 use super::{Error, Result};
 use crate::storage::chunk::ChunkWriter;
@@ -42,13 +42,13 @@ impl Stream {
     }
 
     /// What an attached object holds.
-    pub async fn attached(&self, snapshot: &Snapshot, attached: Ref) -> Result<Bytes> {
-        let records = self.read_ref(&snapshot.doc, attached).await?;
+    pub async fn attached(&self, manifest: &Manifest, attached: Ref) -> Result<Bytes> {
+        let records = self.read_ref(manifest, attached).await?;
         let only = records.into_iter().next();
         only.map(|record| record.body).ok_or_else(|| Error::broken("an attached object", "it is empty"))
     }
 
-    async fn upload(&self, begun: Begun, bytes: &Bytes) -> Result<Ref> {
+    pub(super) async fn upload(&self, begun: Begun, bytes: &Bytes) -> Result<Ref> {
         let now_ms = self.shared.clock.now_ms();
         let mut writer = ChunkWriter::new(begun.incarnation);
         writer.begin_commit(now_ms);

@@ -12,7 +12,7 @@ use super::group::{Accepted, Group};
 use super::queue::Writer;
 use super::stream::{Snapshot, Stream};
 use super::upload::{Begun, PageRoll, TailRoll, enter_chunk, joined, move_count};
-use super::{Error, Result};
+use super::{Error, Result, Shared};
 use crate::storage::head::State;
 use crate::storage::index::Ref;
 use crate::storage::manifest::Manifest;
@@ -47,18 +47,17 @@ impl Writer {
         let (mut base, mut is_current) = in_time(deadline, self.base(stream)).await?;
         let mut attempt = 0;
         loop {
-            let timestamping = base.doc.config.timestamping;
-            let candidates = group.batches.iter().map(|batch| batch.candidate(base.doc.head.incarnation));
-            let admission = admit(&base.doc.log, timestamping, candidates, group.arrival_ms);
-            if !admission.accepts_any() {
-                // A refusal is given only against a manifest known to be current.
-                if is_current {
-                    return Ok(outcomes(admission, None));
+            let (admission, next) = match in_time(deadline, self.advance(stream, &base, group)).await {
+                // A refusal is given only against a manifest known to be current, and what an older one names may
+                // be gone.
+                Ok((_, None)) | Err(Error::Missing(_)) if !is_current => {
+                    (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
+                    continue;
                 }
-                (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
-                continue;
-            }
-            let next = in_time(deadline, self.assemble(stream, &base, &admission, group)).await?;
+                Ok((admission, None)) => return Ok(outcomes(admission, None)),
+                Ok((admission, Some(next))) => (admission, next),
+                Err(error) => return Err(error),
+            };
             self.roll_ahead(stream, &next);
             let commit = stream.commit(Some(&base), &next, deadline);
             match self.overlap(stream, commit, &next, next_group).await? {
@@ -94,6 +93,23 @@ impl Writer {
         }
     }
 
+    /// Judges a group by this manifest, and makes the next one if any of its batches gets in.
+    async fn advance(
+        &mut self,
+        stream: &Arc<Stream>,
+        base: &Snapshot,
+        group: &mut Group,
+    ) -> Result<(Admission, Option<Manifest>)> {
+        let log = stream.recall(&base.doc, group.entries()).await?;
+        let candidates = group.batches.iter().map(|batch| batch.candidate(base.doc.head.incarnation));
+        let admission = admit(&log, base.doc.config.timestamping, candidates, group.arrival_ms);
+        if !admission.accepts_any() {
+            return Ok((admission, None));
+        }
+        let next = self.assemble(stream, base, &admission, group).await?;
+        Ok((admission, Some(next)))
+    }
+
     /// The next manifest, with every object it names uploaded and confirmed.
     async fn assemble(
         &mut self,
@@ -122,11 +138,12 @@ impl Writer {
             }
             None => {
                 let chunk = self.upload_beside_tail(stream, base, &mut next, (&accepted, group)).await?;
-                self.make_room(stream, &mut next, 0, 1).await?;
+                self.make_room(&stream.shared, &mut next, 0, 1).await?;
                 enter_chunk(&mut next, chunk);
             }
         }
         next.log = admission.log.clone();
+        stream.spill(base, &mut next).await?;
         Ok(next)
     }
 
@@ -185,7 +202,7 @@ impl Writer {
                 .unwrap_or_else(|| TailRoll::start(&stream.shared, next, base.head.commit_id(), now_ms));
             let roll = joined(uploading.await)?;
             if roll.may_enter(next, now_ms) {
-                self.make_room(stream, next, 0, 1).await?;
+                self.make_room(&stream.shared, next, 0, 1).await?;
                 roll.enter(next);
             }
         }
@@ -196,14 +213,14 @@ impl Writer {
     async fn enter_finished(&mut self, stream: &Arc<Stream>, next: &mut Manifest, now_ms: u64) -> Result<()> {
         if let Some(uploading) = self.page_roll.take_if(|u| u.is_finished()) {
             match joined(uploading.await) {
-                Ok(roll) => self.enter_page(stream, next, &roll, now_ms).await?,
+                Ok(roll) => self.enter_page(&stream.shared, next, &roll, now_ms).await?,
                 Err(error) => tracing::warn!(%error, "an index page was not uploaded; it is made again"),
             }
         }
         if let Some(uploading) = self.tail_roll.take_if(|u| u.is_finished()) {
             match joined(uploading.await) {
                 Ok(roll) if roll.may_enter(next, now_ms) => {
-                    self.make_room(stream, next, 0, 1).await?;
+                    self.make_room(&stream.shared, next, 0, 1).await?;
                     roll.enter(next);
                 }
                 Ok(_) => {}
@@ -215,13 +232,13 @@ impl Writer {
 
     async fn enter_page(
         &mut self,
-        stream: &Arc<Stream>,
+        shared: &Arc<Shared>,
         next: &mut Manifest,
         roll: &PageRoll,
         now_ms: u64,
     ) -> Result<()> {
         if roll.may_enter(next, now_ms) {
-            Box::pin(self.make_room(stream, next, roll.level() + 1, roll.adds_above())).await?;
+            Box::pin(self.make_room(shared, next, roll.level() + 1, roll.adds_above())).await?;
             // Making room above may have moved the page that this one replaces.
             if roll.may_enter(next, now_ms) {
                 roll.enter(next);
@@ -231,15 +248,15 @@ impl Writer {
     }
 
     /// Moves the oldest refs of a level into a page until `adding` more fit.
-    async fn make_room(
+    pub(super) async fn make_room(
         &mut self,
-        stream: &Arc<Stream>,
+        shared: &Arc<Shared>,
         next: &mut Manifest,
         level: usize,
         adding: usize,
     ) -> Result<()> {
-        let refs_max = stream.shared.options.shape.refs_max;
-        let now_ms = stream.shared.clock.now_ms();
+        let refs_max = shared.options.shape.refs_max;
+        let now_ms = shared.clock.now_ms();
         // Each round moves at least one ref, but for rounds spent on a page that was begun ahead in vain.
         for _ in 0..=2 * refs_max {
             if next.levels.get(level).map_or(0, Vec::len) + adding <= refs_max {
@@ -247,13 +264,13 @@ impl Writer {
             }
             let uploading = match self.page_roll.take() {
                 Some(ahead) => ahead,
-                None => match PageRoll::start(&stream.shared, next, level, now_ms) {
+                None => match PageRoll::start(shared, next, level, now_ms) {
                     Some(uploading) => uploading,
                     None => break,
                 },
             };
             let roll = joined(uploading.await)?;
-            self.enter_page(stream, next, &roll, now_ms).await?;
+            self.enter_page(shared, next, &roll, now_ms).await?;
         }
         Ok(())
     }

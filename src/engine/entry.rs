@@ -53,7 +53,7 @@ pub(super) fn judge(
 
 /// Tells what got in before, and whom a higher epoch shuts out.
 fn check_repeat(ledger: &Ledger, producer: &Producer) -> Result<(), Refusal> {
-    match ledger.producer(producer.id()).map(|known| &known.last) {
+    match ledger.producers.get(producer.id()).map(|known| &known.last) {
         Some(last) if producer.epoch < last.epoch => Err(Refusal::StaleEpoch { epoch: last.epoch }),
         Some(last) if producer.epoch == last.epoch && producer.seq <= last.seq => {
             Err(Refusal::Duplicate { epoch: last.epoch, seq: last.seq })
@@ -64,7 +64,7 @@ fn check_repeat(ledger: &Ledger, producer: &Producer) -> Result<(), Refusal> {
 
 fn check_order(ledger: &Ledger, producer: &Producer) -> Result<(), Refusal> {
     let received = producer.seq;
-    match ledger.producer(producer.id()).map(|known| &known.last) {
+    match ledger.producers.get(producer.id()).map(|known| &known.last) {
         Some(last) if producer.epoch > last.epoch && received > 0 => {
             Err(Refusal::EpochBegins { seq: received })
         }
@@ -80,7 +80,7 @@ fn after(ledger: &Ledger, entry: &Entry, now_ms: u64) -> Result<Ledger, Refusal>
     let mut next = ledger.clone();
     next.last_used_ms = next.last_used_ms.max(now_ms);
     if let Some(producer) = &entry.producer
-        && !next.remember(producer, now_ms)
+        && !next.producers.remember(producer, now_ms)
     {
         return Err(Refusal::TooManyProducers);
     }
@@ -182,7 +182,7 @@ mod tests {
         entry.expected = Some(vec![StateTag { life: String::new(), tail: 7, is_closed: false }]);
         let after = append(&before, &entry).expect("all is well");
         assert_eq!((after.writer_seq, after.last_used_ms), (seq("ba"), NOW));
-        assert_eq!(after.producers.len(), 1);
+        assert_eq!(after.producers.newest.len(), 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{Error, Result};
 use crate::storage::chunk::{Block, Footer, open_block};
 use crate::storage::frame::Damaged;
 use crate::storage::index::{Ref, Target};
-use crate::storage::key::{self, ObjectId};
+use crate::storage::key::{self, Incarnation, ObjectId};
 use crate::storage::manifest::Manifest;
 use crate::storage::{self};
 use crate::types::limits::{BATCH_METERED_BYTES_MAX, BATCH_RECORDS_MAX};
@@ -46,14 +46,17 @@ pub(super) struct ChunkReader<'a> {
     pub(super) first: u64,
     footer_at: u64,
     bytes: u64,
+    /// The life that the footer must name.
+    writer: Incarnation,
 }
 
 impl<'a> ChunkReader<'a> {
     /// The way to the chunk that a ref names.
     pub(super) fn of(stream: &'a Stream, manifest: &Manifest, r: &Ref) -> Option<Self> {
-        let Target::Chunk { class, first, footer_at, bytes } = r.target else { return None };
+        let Target::Chunk { class, first, footer_at, bytes, .. } = r.target else { return None };
+        let writer = r.target.written_by(manifest.head.incarnation);
         let key = key::chunk(class, &stream.hash, manifest.head.incarnation, r.id);
-        Some(Self { stream, key, id: r.id, first, footer_at, bytes })
+        Some(Self { stream, key, id: r.id, first, footer_at, bytes, writer })
     }
 
     async fn get(&self, range: Range<u64>) -> Result<Bytes> {
@@ -70,7 +73,7 @@ impl<'a> ChunkReader<'a> {
     }
 
     /// The footer; a small chunk is fetched whole for it.
-    pub(super) async fn footer(&self, manifest: &Manifest) -> Result<Arc<Footer>> {
+    pub(super) async fn footer(&self) -> Result<Arc<Footer>> {
         let cache = &self.stream.shared.objects;
         if let Some(footer) = cache.footer(self.id) {
             return Ok(footer);
@@ -80,7 +83,7 @@ impl<'a> ChunkReader<'a> {
         let object = self.get(from..self.bytes).await?;
         let at = usize::try_from(self.footer_at - from)
             .map_err(|_large| self.damaged(Damaged::new("chunk", "larger than this machine can address")))?;
-        let footer = Footer::decode(&object.slice(at..), manifest.head.incarnation);
+        let footer = Footer::decode(&object.slice(at..), self.writer);
         let footer = Arc::new(footer.map_err(|e| self.damaged(e))?);
         if is_small {
             for (index, block) in footer.blocks.iter().enumerate() {

@@ -13,6 +13,7 @@ use crate::storage::key::StreamHash;
 use crate::storage::manifest::Manifest;
 use crate::storage::record::RunWriter;
 use crate::storage::tail::InlineCommit;
+use crate::types::ledger::Entry;
 use crate::types::record::AppendAck;
 use crate::types::time::Deadline;
 
@@ -47,6 +48,11 @@ impl Group {
     /// Batches in it.
     pub(super) fn len(&self) -> usize {
         self.batches.len()
+    }
+
+    /// What is demanded beside the records.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.batches.iter().filter_map(|batch| batch.input.entry.as_deref())
     }
 
     /// When the last of its callers gives up.

@@ -157,7 +157,7 @@ impl Stream {
         let Ok(refs) = self.locate(manifest, &bounds, 1 + batches).await else { return };
         let ahead: Vec<_> =
             refs.iter().skip(waited_for.len()).filter_map(|r| ChunkReader::of(self, manifest, r)).collect();
-        let fetches: Vec<_> = ahead.iter().map(|chunk| chunk.footer(manifest)).collect();
+        let fetches: Vec<_> = ahead.iter().map(|chunk| chunk.footer()).collect();
         futures::stream::iter(fetches).buffer_unordered(FETCHES_MAX).for_each(|_| async {}).await;
     }
 
@@ -184,6 +184,11 @@ impl Stream {
             self.collect(manifest, level, bounds, &mut found).await?;
         }
         Ok(found.refs)
+    }
+
+    /// Every chunk ref from a record on.
+    pub(super) async fn refs_from(&self, manifest: &Manifest, seq_num: u64) -> Result<Vec<Ref>> {
+        self.locate(manifest, &Bounds { seq_num, ..Bounds::default() }, u32::MAX.into()).await
     }
 
     /// Adds the chunk refs under `refs` that are wanted from `bounds` on.
@@ -218,7 +223,7 @@ impl Stream {
             return Err(Error::broken("index", "a page where a chunk should be"));
         };
         let first = chunk.first;
-        let footer = chunk.footer(manifest).await?;
+        let footer = chunk.footer().await?;
         let end = first + r.count;
         let mut from = first + bounds.seq_num.saturating_sub(r.base_seq);
         if r.first_arrival_ms < bounds.arrival_ms {

@@ -189,7 +189,7 @@ impl BatchChunk {
         let arrival_ms = self.arrival_ms.max(manifest.log.last_arrival_ms);
         Some(Ref {
             id: self.id,
-            target: Target::Chunk { class, first: first as u64, footer_at, bytes },
+            target: Target::Chunk { class, first: first as u64, footer_at, bytes, writer: None },
             base_seq: manifest.log.next_seq_num,
             count: timestamps.len() as u64,
             timestamp_floor: floor,
@@ -312,7 +312,8 @@ pub(super) fn enter_chunk(manifest: &mut Manifest, r: Ref) {
 }
 
 pub(super) fn chunk_target(class: DataClass, encoded: &Encoded) -> Target {
-    Target::Chunk { class, first: 0, footer_at: encoded.footer_at, bytes: encoded.bytes.len() as u64 }
+    let bytes = encoded.bytes.len() as u64;
+    Target::Chunk { class, first: 0, footer_at: encoded.footer_at, bytes, writer: None }
 }
 
 pub(super) async fn put_chunk(

@@ -13,6 +13,7 @@ use crate::storage::head::{Head, State};
 use crate::storage::identity::Identity;
 use crate::storage::index::{Page, Ref, Target};
 use crate::storage::key::{self, Incarnation, StreamKind};
+use crate::storage::ledger::Ledger;
 use crate::storage::manifest::Manifest;
 use crate::storage::record::decode_run;
 use crate::storage::{self};
@@ -200,8 +201,7 @@ impl Walk<'_> {
             self.collect(manifest, refs).await;
         }
         self.check_order(manifest);
-        let stand_in = manifest.log.ledger.as_ref().and_then(|ledger| ledger.stand_in.as_ref());
-        self.chunks.extend(stand_in.map(|stand_in| stand_in.object));
+        self.chunks.extend(manifest.log.ledger.as_deref().into_iter().flat_map(Ledger::objects));
         let chunks = std::mem::take(&mut self.chunks);
         self.objects += chunks.len() as u64;
         let store = self.store;
@@ -300,7 +300,7 @@ async fn read_page(store: &dyn Store, manifest: &Manifest, r: &Ref) -> std::resu
 
 /// Reads a chunk whole, and every record that a ref means.
 async fn read_chunk(store: &dyn Store, manifest: &Manifest, r: &Ref) -> std::result::Result<Held, String> {
-    let Target::Chunk { class, first, footer_at, bytes } = r.target else {
+    let Target::Chunk { class, first, footer_at, bytes, .. } = r.target else {
         return Err(format!("a page where a chunk should be, at {}", r.base_seq));
     };
     let key = key::chunk(class, &manifest.hash, manifest.head.incarnation, r.id);
@@ -318,7 +318,8 @@ async fn read_chunk(store: &dyn Store, manifest: &Manifest, r: &Ref) -> std::res
         (from <= to && to <= object.len()).then(|| object.slice(from..to))
     };
     let footer = part(footer_at, bytes).ok_or_else(|| damaged(&"no footer"))?;
-    let footer = Footer::decode(&footer, manifest.head.incarnation).map_err(|e| damaged(&e))?;
+    let footer = Footer::decode(&footer, r.target.written_by(manifest.head.incarnation));
+    let footer = footer.map_err(|e| damaged(&e))?;
     let wanted = first..first + r.count;
     let (mut records, mut last_timestamp) = (0, r.timestamp_floor);
     for (_, block) in footer.blocks_of(wanted.clone()) {

@@ -13,9 +13,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 /// The newest format this process writes, and the newest it reads.
 pub const FORMAT: u8 = 1;
-/// What this process is as a writer. 2 since manifests hold what the sweeper has done and has still to do.
-/// Manifests with a ledger lie under keys that no process without ledgers ever asks for.
-pub const WRITER: u8 = 2;
+/// What this process is as a writer. 2 since manifests hold what the sweeper has done and has still to do; 3 since
+/// ledgers name a page of producers. Manifests with a ledger lie under keys that no process without ledgers
+/// ever asks for.
+pub const WRITER: u8 = 3;
 
 const MAGIC: &[u8; 4] = b"LEAT";
 const HEADER_BYTES: usize = 12;

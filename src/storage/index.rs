@@ -19,6 +19,7 @@ use super::frame::{self, Damaged, Kind};
 use super::key::{DataClass, Incarnation, ObjectId};
 use super::record::get_varint;
 
+const COPIED_KIND: u64 = 8;
 const PAGE_KIND: u64 = 16;
 
 /// What a ref names.
@@ -34,6 +35,8 @@ pub enum Target {
         footer_at: u64,
         /// Size of the object.
         bytes: u64,
+        /// The life that wrote it, if it was copied from another stream.
+        writer: Option<Incarnation>,
     },
     /// A page whose refs are of this level.
     Page {
@@ -65,6 +68,17 @@ pub struct Ref {
     pub last_arrival_ms: u64,
     /// Metered bytes of the records.
     pub metered_bytes: u64,
+}
+
+impl Target {
+    /// The life that wrote the chunk, if `life` is the stream's own.
+    #[must_use]
+    pub fn written_by(&self, life: Incarnation) -> Incarnation {
+        match self {
+            Self::Chunk { writer: Some(writer), .. } => *writer,
+            Self::Chunk { .. } | Self::Page { .. } => life,
+        }
+    }
 }
 
 impl Ref {
@@ -102,8 +116,11 @@ pub fn encode_refs(refs: &[Ref], out: &mut BytesMut) {
         debug_assert_eq!(r.base_seq, seq, "a list of refs is contiguous");
         out.put_slice(r.id.as_bytes());
         match r.target {
-            Target::Chunk { class, first, footer_at, bytes } => {
-                encode_varint(class as u64, out);
+            Target::Chunk { class, first, footer_at, bytes, writer } => {
+                encode_varint(class as u64 + writer.map_or(0, |_| COPIED_KIND), out);
+                if let Some(writer) = writer {
+                    out.put_slice(writer.as_bytes());
+                }
                 encode_varint(first, out);
                 encode_varint(footer_at, out);
                 encode_varint(bytes, out);
@@ -136,11 +153,7 @@ pub fn decode_refs(rest: &mut Bytes) -> Result<Vec<Ref>, Damaged> {
     }
     let (mut seq, mut timestamp, mut arrival) = (get_varint(rest)?, 0u64, 0u64);
     for _ in 0..count {
-        if rest.remaining() < ObjectId::BYTES {
-            return Err(Damaged::new("refs", "cut off"));
-        }
-        let id = ObjectId::from_slice(&rest.split_to(ObjectId::BYTES))
-            .ok_or_else(|| Damaged::new("refs", "cut off"))?;
+        let id = get_id(rest, ObjectId::from_slice)?;
         let target = decode_target(rest)?;
         let count = get_varint(rest)?;
         let timestamp_floor = timestamp.wrapping_add(get_varint(rest)?);
@@ -169,14 +182,28 @@ pub fn decode_refs(rest: &mut Bytes) -> Result<Vec<Ref>, Damaged> {
     Ok(refs)
 }
 
+/// Reads one of the ids, which are all of one length.
+fn get_id<T>(rest: &mut Bytes, read: impl Fn(&[u8]) -> Option<T>) -> Result<T, Damaged> {
+    let cut_off = || Damaged::new("refs", "cut off");
+    if rest.remaining() < ObjectId::BYTES {
+        return Err(cut_off());
+    }
+    read(&rest.split_to(ObjectId::BYTES)).ok_or_else(cut_off)
+}
+
 fn decode_target(rest: &mut Bytes) -> Result<Target, Damaged> {
     let kind = get_varint(rest)?;
-    if let Some(class) = DataClass::from_number(kind) {
+    let copied = kind.checked_sub(COPIED_KIND).and_then(DataClass::from_number);
+    if let Some(class) = copied.or_else(|| DataClass::from_number(kind)) {
+        let writer = match copied {
+            Some(_) => Some(get_id(rest, Incarnation::from_slice)?),
+            None => None,
+        };
         let (first, footer_at, bytes) = (get_varint(rest)?, get_varint(rest)?, get_varint(rest)?);
         if footer_at > bytes {
             return Err(Damaged::new("refs", "a footer beyond the object"));
         }
-        return Ok(Target::Chunk { class, first, footer_at, bytes });
+        return Ok(Target::Chunk { class, first, footer_at, bytes, writer });
     }
     let level = kind.checked_sub(PAGE_KIND).and_then(|level| u8::try_from(level).ok());
     let level = level.ok_or_else(|| Damaged::new("refs", format!("unknown kind {kind}")))?;
@@ -239,7 +266,14 @@ pub(super) mod tests {
                 .map(|(id, kind, count, a, b, c)| {
                     let target = match DataClass::from_number(kind) {
                         Some(class) => {
-                            Target::Chunk { class, first: a >> 32, footer_at: b >> 40, bytes: b >> 39 }
+                            let writer = (c % 3 == 0).then(Incarnation::fresh);
+                            Target::Chunk {
+                                class,
+                                first: a >> 32,
+                                footer_at: b >> 40,
+                                bytes: b >> 39,
+                                writer,
+                            }
                         }
                         None => Target::Page { level: (kind % 5) as u8, refs: (a >> 40) as u32 },
                     };

@@ -1,15 +1,16 @@
 //! The ledger of a stream: what it keeps beside its records, inside its manifest (*pure*).
 //!
-//! Bounded: a producer that has not been heard of for a week gives way to a new one, and where none does, the new
-//! one is refused; so are more forks than there is room for.
+//! Bounded: producers there is no room for lie in a page beside it (`storage/producers.rs`); more forks than there is
+//! room for are refused.
 
 use bytes::{Bytes, BytesMut};
 
 use super::frame::Damaged;
 use super::index::{Ref, decode_refs, encode_refs};
 use super::key::Incarnation;
+use super::producers::{ProducerPage, ProducerProto, Producers};
 use crate::types::ledger::{ContentType, Lifetime, Producer, StateTag, Unusable, WriterSeq};
-use crate::types::limits::{LEDGER_FORKS_BYTES_MAX, LEDGER_PRODUCERS_BYTES_MAX, PRODUCER_AGE_MS_MIN};
+use crate::types::limits::LEDGER_FORKS_BYTES_MAX;
 use crate::types::name::StreamName;
 
 /// How far a stream is.
@@ -21,15 +22,6 @@ pub enum Stage {
     Ready = 2,
     /// It was deleted, but forks of it live.
     Retired = 3,
-}
-
-/// What is remembered of a producer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Its last append.
-    pub last: Producer,
-    /// When that was.
-    pub at_ms: u64,
 }
 
 /// A stream in some bucket, in one of its lives.
@@ -82,8 +74,8 @@ pub struct Ledger {
     pub last_used_ms: u64,
     /// The last mark of a writer.
     pub writer_seq: Option<WriterSeq>,
-    /// The one heard of last comes last.
-    pub producers: Vec<Known>,
+    /// What is remembered of its producers.
+    pub producers: Producers,
     /// What it was forked from.
     pub origin: Option<Origin>,
     /// Forks of it that live, or may.
@@ -104,7 +96,7 @@ impl Ledger {
             lifetime,
             last_used_ms: now_ms,
             writer_seq: None,
-            producers: Vec::new(),
+            producers: Producers::default(),
             origin: None,
             forks: Vec::new(),
             stand_in: None,
@@ -136,34 +128,10 @@ impl Ledger {
         (now_ms > self.last_used_ms).then(|| Self { last_used_ms: until_ms, ..self.clone() })
     }
 
-    /// What is remembered of a producer.
-    #[must_use]
-    pub fn producer(&self, id: &str) -> Option<&Known> {
-        self.producers.iter().find(|known| known.last.id() == id)
-    }
-
-    /// Remembers the last append of a producer; false if there is no room for one more.
-    #[must_use]
-    pub fn remember(&mut self, producer: &Producer, at_ms: u64) -> bool {
-        let new = Known { last: producer.clone(), at_ms };
-        let bytes = |known: &Known| known.last.id().len() + 24;
-        self.producers.retain(|known| known.last.id() != producer.id());
-        let mut total: usize = bytes(&new) + self.producers.iter().map(bytes).sum::<usize>();
-        let mut gone = 0;
-        for known in &self.producers {
-            if total <= LEDGER_PRODUCERS_BYTES_MAX || known.at_ms.saturating_add(PRODUCER_AGE_MS_MIN) > at_ms
-            {
-                break;
-            }
-            total -= bytes(known);
-            gone += 1;
-        }
-        if total > LEDGER_PRODUCERS_BYTES_MAX {
-            return false;
-        }
-        self.producers.drain(..gone);
-        self.producers.push(new);
-        true
+    /// The objects that it names.
+    pub fn objects(&self) -> impl Iterator<Item = Ref> {
+        let stand_in = self.stand_in.as_ref().map(|stand_in| stand_in.object);
+        stand_in.into_iter().chain(self.producers.page.map(|page| page.object))
     }
 
     /// Marks a fork; false if there is no room for one more.
@@ -233,6 +201,8 @@ pub(super) struct LedgerProto {
     forks: Vec<KinProto>,
     #[prost(message, optional, tag = "12")]
     stand_in: Option<StandInProto>,
+    #[prost(message, optional, tag = "13")]
+    producer_page: Option<ProducerPageProto>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -248,31 +218,35 @@ struct StandInProto {
 impl StandInProto {
     fn of(stand_in: &StandIn) -> Self {
         let StandIn { at, content_type, object } = stand_in;
-        let mut out = BytesMut::new();
-        encode_refs(&[*object], &mut out);
-        Self { at: *at, content_type: content_type.as_str().to_owned(), object: out.freeze() }
+        Self { at: *at, content_type: content_type.as_str().to_owned(), object: encode_object(*object) }
     }
 
     fn stand_in(&self) -> Result<StandIn, Damaged> {
-        let refs = decode_refs(&mut self.object.clone())?;
         Ok(StandIn {
             at: self.at,
             content_type: ContentType::new(&self.content_type).map_err(|e| damaged(&e.to_string()))?,
-            object: refs.into_iter().next().ok_or_else(|| damaged("stand-in"))?,
+            object: decode_object(&self.object)?,
         })
     }
 }
 
+fn encode_object(object: Ref) -> Bytes {
+    let mut out = BytesMut::new();
+    encode_refs(&[object], &mut out);
+    out.freeze()
+}
+
+fn decode_object(bytes: &Bytes) -> Result<Ref, Damaged> {
+    let refs = decode_refs(&mut bytes.clone())?;
+    refs.into_iter().next().ok_or_else(|| damaged("it names no object where one should be"))
+}
+
 #[derive(Clone, PartialEq, prost::Message)]
-struct ProducerProto {
-    #[prost(string, tag = "1")]
-    id: String,
+struct ProducerPageProto {
+    #[prost(bytes = "bytes", tag = "1")]
+    object: Bytes,
     #[prost(uint64, tag = "2")]
-    epoch: u64,
-    #[prost(uint64, tag = "3")]
-    seq: u64,
-    #[prost(uint64, tag = "4")]
-    at_ms: u64,
+    oldest_ms: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -288,16 +262,6 @@ struct KinProto {
     at: u64,
     #[prost(uint64, tag = "5")]
     beyond: u64,
-}
-
-impl ProducerProto {
-    fn of(producer: &Producer, at_ms: u64) -> Self {
-        Self { id: producer.id().to_owned(), epoch: producer.epoch, seq: producer.seq, at_ms }
-    }
-
-    fn producer(&self) -> Result<Producer, Damaged> {
-        Producer::new(&self.id, self.epoch, self.seq).map_err(|e| damaged(&e.to_string()))
-    }
 }
 
 impl KinProto {
@@ -349,10 +313,14 @@ impl From<&Ledger> for LedgerProto {
             until_ms,
             last_used_ms: *last_used_ms,
             writer_seq: writer_seq.as_ref().map(|seq| seq.as_bytes().clone()).unwrap_or_default(),
-            producers: producers.iter().map(|known| ProducerProto::of(&known.last, known.at_ms)).collect(),
+            producers: producers.newest.iter().map(ProducerProto::from).collect(),
             origin: origin.as_ref().map(|origin| KinProto::of(&origin.source, origin.at, origin.beyond)),
             forks: forks.iter().map(|fork| KinProto::of(fork, 0, 0)).collect(),
             stand_in: stand_in.as_ref().map(StandInProto::of),
+            producer_page: producers.page.map(|page| ProducerPageProto {
+                object: encode_object(page.object),
+                oldest_ms: page.oldest_ms,
+            }),
         }
     }
 }
@@ -371,18 +339,28 @@ impl TryFrom<LedgerProto> for Ledger {
             (None, Some(ms)) => Lifetime::Until(ms),
             (Some(_), Some(_)) => return Err(damaged("two lifetimes")),
         };
-        let known = |p: &ProducerProto| Ok::<_, Damaged>(Known { last: p.producer()?, at_ms: p.at_ms });
+        let page = |p: &ProducerPageProto| {
+            Ok::<_, Damaged>(ProducerPage { object: decode_object(&p.object)?, oldest_ms: p.oldest_ms })
+        };
         let origin = |p: &KinProto| Ok::<_, Damaged>(Origin { source: p.kin()?, at: p.at, beyond: p.beyond });
         let writer_seq = (!proto.writer_seq.is_empty()).then(|| WriterSeq::new(&proto.writer_seq));
         Ok(Self {
             content_type: ContentType::new(&proto.content_type).map_err(|e| damaged(&e.to_string()))?,
             stage,
             is_closed: proto.is_closed,
-            closed_by: proto.closed_by.as_ref().map(ProducerProto::producer).transpose()?,
+            closed_by: proto
+                .closed_by
+                .as_ref()
+                .map(ProducerProto::known)
+                .transpose()?
+                .map(|known| known.last),
             lifetime,
             last_used_ms: proto.last_used_ms,
             writer_seq: writer_seq.transpose().map_err(|e| damaged(&e.to_string()))?,
-            producers: proto.producers.iter().map(known).collect::<Result<_, _>>()?,
+            producers: Producers {
+                newest: proto.producers.iter().map(ProducerProto::known).collect::<Result<_, _>>()?,
+                page: proto.producer_page.as_ref().map(page).transpose()?,
+            },
             origin: proto.origin.as_ref().map(origin).transpose()?,
             forks: proto.forks.iter().map(KinProto::kin).collect::<Result<_, _>>()?,
             stand_in: proto.stand_in.as_ref().map(StandInProto::stand_in).transpose()?,
@@ -413,29 +391,11 @@ mod tests {
             ledger.is_closed = closed;
             ledger.closed_by = closed.then(|| producer("p", at));
             ledger.writer_seq = seq.map(|s| WriterSeq::new(s.as_bytes()).expect("legal"));
-            prop_assert!(ledger.remember(&producer("a", at), 5));
+            prop_assert!(ledger.producers.remember(&producer("a", at), 5));
             prop_assert!(ledger.mark_fork(kin("x")));
             ledger.origin = Some(Origin { source: kin("y"), at, beyond: 3 });
             prop_assert_eq!(Ledger::try_from(LedgerProto::from(&ledger)).expect("whole"), ledger);
         }
-    }
-
-    #[test]
-    fn a_producer_gives_way_only_after_a_week_of_silence() {
-        let mut ledger = Ledger::new(ContentType::octets(), Lifetime::Endless, 0);
-        let mut count = 0;
-        while ledger.remember(&producer(&format!("producer-{count:027}"), 0), count) {
-            count += 1;
-        }
-        assert_eq!(count, 204);
-        // Those it knows go on.
-        assert!(ledger.remember(&producer(&format!("producer-{:027}", 3), 1), count));
-        assert_eq!(ledger.producers.len(), 204);
-        let later = PRODUCER_AGE_MS_MIN;
-        assert!(ledger.remember(&producer(&format!("newcomer-{:027}", 0), 0), later));
-        assert!(ledger.producer(&format!("producer-{:027}", 0)).is_none());
-        assert!(ledger.producer(&format!("producer-{:027}", 1)).is_some());
-        assert!(!ledger.remember(&producer(&"x".repeat(256), 0), later));
     }
 
     #[test]

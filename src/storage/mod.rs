@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod manifest;
 pub mod meta;
 pub mod opening;
+pub mod producers;
 pub mod record;
 pub mod register;
 pub mod tail;

@@ -25,6 +25,8 @@ pub struct Counts {
     pub create: u64,
     /// Writes if unchanged.
     pub replace: u64,
+    /// Copies within the store.
+    pub copy: u64,
     /// Removals.
     pub delete: u64,
     /// Pages of keys.
@@ -35,8 +37,8 @@ impl Counts {
     /// Requests of every kind.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Self { get, get_range, put, create, replace, delete, list } = *self;
-        get + get_range + put + create + replace + delete + list
+        let Self { get, get_range, put, create, replace, copy, delete, list } = *self;
+        get + get_range + put + create + replace + copy + delete + list
     }
 }
 
@@ -51,6 +53,7 @@ impl Sub for Counts {
             put: self.put.saturating_sub(earlier.put),
             create: self.create.saturating_sub(earlier.create),
             replace: self.replace.saturating_sub(earlier.replace),
+            copy: self.copy.saturating_sub(earlier.copy),
             delete: self.delete.saturating_sub(earlier.delete),
             list: self.list.saturating_sub(earlier.list),
         }
@@ -64,6 +67,7 @@ struct Counters {
     put: AtomicU64,
     create: AtomicU64,
     replace: AtomicU64,
+    copy: AtomicU64,
     delete: AtomicU64,
     list: AtomicU64,
 }
@@ -76,6 +80,7 @@ impl Counters {
             Operation::Put => &self.put,
             Operation::Create => &self.create,
             Operation::Replace => &self.replace,
+            Operation::Copy => &self.copy,
             Operation::Delete => &self.delete,
             Operation::List => &self.list,
         }
@@ -108,6 +113,7 @@ impl Metered {
             put: count(Operation::Put),
             create: count(Operation::Create),
             replace: count(Operation::Replace),
+            copy: count(Operation::Copy),
             delete: count(Operation::Delete),
             list: count(Operation::List),
         }
@@ -190,6 +196,11 @@ impl Store for Metered {
     async fn replace(&self, key: &str, bytes: Bytes, etag: &ETag) -> Result<ETag> {
         let request = self.begin(Operation::Replace);
         request.end(self.inner.replace(key, bytes, etag).await, ok)
+    }
+
+    async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        let request = self.begin(Operation::Copy);
+        request.end(self.inner.copy(from, to).await, |is_there| if *is_there { "ok" } else { "absent" })
     }
 
     async fn delete(&self, key: &str) -> Result<()> {

@@ -160,6 +160,8 @@ pub enum Operation {
     Create,
     /// Write if unchanged.
     Replace,
+    /// Copy within the store, to a fresh key.
+    Copy,
     /// Removal.
     Delete,
     /// One page of keys.
@@ -168,8 +170,16 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 7] =
-        [Self::Get, Self::GetRange, Self::Put, Self::Create, Self::Replace, Self::Delete, Self::List];
+    pub const ALL: [Self; 8] = [
+        Self::Get,
+        Self::GetRange,
+        Self::Put,
+        Self::Create,
+        Self::Replace,
+        Self::Copy,
+        Self::Delete,
+        Self::List,
+    ];
 
     /// The label.
     #[must_use]
@@ -180,6 +190,7 @@ impl Operation {
             Self::Put => "put",
             Self::Create => "create",
             Self::Replace => "replace",
+            Self::Copy => "copy",
             Self::Delete => "delete",
             Self::List => "list",
         }
@@ -252,6 +263,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Writes if the version is `etag` (`If-Match`). Sent once.
     async fn replace(&self, key: &str, bytes: Bytes, etag: &ETag) -> Result<ETag>;
+
+    /// Copies an object, without its bytes passing through this process where the store can do that; false if it is
+    /// not there. Only to keys that are never used twice.
+    async fn copy(&self, from: &str, to: &str) -> Result<bool>;
 
     /// Removes the object; removing nothing is a success.
     async fn delete(&self, key: &str) -> Result<()>;

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use object_store::list::PaginatedListStore;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, UpdateVersion};
+use object_store::{
+    CopyOptions, GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, UpdateVersion,
+};
 
 use super::dated::AnsweredMs;
 use super::listing::Listing;
@@ -205,6 +207,15 @@ impl Store for ObjectBackend {
     async fn replace(&self, key: &str, bytes: Bytes, etag: &ETag) -> Result<ETag> {
         let version = UpdateVersion { e_tag: Some(etag.as_str().to_owned()), version: None };
         self.write(Operation::Replace, key, bytes, PutMode::Update(version)).await
+    }
+
+    async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        let (source, target) = (path(Operation::Copy, from)?, path(Operation::Copy, to)?);
+        match self.patient.copy_opts(&source, &target, CopyOptions::default()).await {
+            Ok(()) => Ok(true),
+            Err(error @ object_store::Error::NotFound { .. }) if !is_missing_bucket(&error) => Ok(false),
+            Err(error) => Err(self.failed(Operation::Copy, to, error)),
+        }
     }
 
     async fn delete(&self, key: &str) -> Result<()> {

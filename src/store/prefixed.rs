@@ -55,6 +55,10 @@ impl Store for Prefixed {
         self.inner.replace(&self.whole(key), bytes, etag).await
     }
 
+    async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        self.inner.copy(&self.whole(from), &self.whole(to)).await
+    }
+
     async fn delete(&self, key: &str) -> Result<()> {
         self.inner.delete(&self.whole(key)).await
     }

@@ -402,6 +402,10 @@ mod tests {
             }
         }
 
+        async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+            self.inner.copy(from, to).await
+        }
+
         async fn delete(&self, key: &str) -> Result<()> {
             self.inner.delete(key).await
         }

@@ -14,6 +14,7 @@ use super::rewrite::{AT_ONCE, Dropped, load_page};
 use super::{Error, Result};
 use crate::storage::index::{Ref, Target};
 use crate::storage::key::{self, CatalogEntry, DataClass, Incarnation, ObjectId};
+use crate::storage::ledger::Ledger;
 use crate::storage::manifest::Manifest;
 use crate::store::{ListQuery, Listed, Store};
 use crate::types::name::StreamName;
@@ -69,7 +70,7 @@ pub(super) async fn orphans(
     }
     let mut reached = HashSet::new();
     let ledger = manifest.log.ledger.as_deref();
-    reached.extend(ledger.and_then(|ledger| ledger.stand_in.as_ref()).map(|stand_in| stand_in.object.id));
+    reached.extend(ledger.into_iter().flat_map(Ledger::objects).map(|object| object.id));
     for refs in &manifest.levels {
         reach(store, manifest, refs, &mut reached).await?;
     }

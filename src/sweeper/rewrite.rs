@@ -240,7 +240,7 @@ impl<'a> Rewriter<'a> {
 
     /// Copies a chunk to the class it belongs to, if it lies in a shorter one.
     async fn copy(&mut self, r: Ref) -> Result<Option<Ref>> {
-        let Target::Chunk { first, footer_at, bytes, .. } = r.target else { return Ok(None) };
+        let Target::Chunk { first, footer_at, bytes, writer, .. } = r.target else { return Ok(None) };
         if !needs_copy(&r, self.class) || !self.may_rewrite(&[r]) {
             return Ok(None);
         }
@@ -251,7 +251,8 @@ impl<'a> Rewriter<'a> {
         }
         self.done.copied += 1;
         self.drop_chunk(&r);
-        Ok(Some(Ref { id, target: Target::Chunk { class: self.class, first, footer_at, bytes }, ..r }))
+        let target = Target::Chunk { class: self.class, first, footer_at, bytes, writer };
+        Ok(Some(Ref { id, target, ..r }))
     }
 
     /// Makes one chunk of several. Every record keeps its number, its timestamp and its arrival.
@@ -277,6 +278,7 @@ impl<'a> Rewriter<'a> {
                 first: 0,
                 footer_at: encoded.footer_at,
                 bytes: encoded.bytes.len() as u64,
+                writer: None,
             };
             self.store.put(&self.chunk_key(self.class, id), encoded.bytes).await?;
         }
@@ -378,7 +380,8 @@ impl Merger {
             let (from, to) = (usize::try_from(from).ok()?, usize::try_from(to).ok()?);
             (from <= to && to <= object.len()).then(|| object.slice(from..to))
         };
-        let footer = Footer::decode(&part(footer_at, object.len() as u64).ok_or_else(cut_off)?, life)?;
+        let footer = part(footer_at, object.len() as u64).ok_or_else(cut_off)?;
+        let footer = Footer::decode(&footer, r.target.written_by(life))?;
         let wanted = first..first + r.count;
         let mut added = 0;
         for (_, block) in footer.blocks_of(wanted.clone()) {

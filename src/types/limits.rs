@@ -31,8 +31,10 @@ pub const CONTENT_TYPE_BYTES_MAX: usize = 256;
 pub const PRODUCER_ID_BYTES_MAX: usize = 256;
 /// Longest mark of a writer's progress.
 pub const WRITER_SEQ_BYTES_MAX: usize = 256;
-/// Bytes that a ledger has for the producers it remembers.
+/// Bytes that a ledger has for the producers heard of last.
 pub const LEDGER_PRODUCERS_BYTES_MAX: usize = 12 * 1024;
+/// Bytes of all producers that a stream remembers.
+pub const PRODUCERS_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that a ledger has for the marks of forks.
 pub const LEDGER_FORKS_BYTES_MAX: usize = 8 * 1024;
 /// How long a producer is remembered at least after its last append.

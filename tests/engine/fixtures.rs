@@ -11,9 +11,10 @@ use leat::storage::head::{Head, State};
 use leat::storage::identity::Identity;
 use leat::storage::index::{Page, Ref, Target};
 use leat::storage::key::{DataClass, Incarnation, ObjectId, StreamKind};
-use leat::storage::ledger::{Kin, Known, Ledger, Origin, StandIn};
+use leat::storage::ledger::{Kin, Ledger, Origin, StandIn};
 use leat::storage::manifest::{LogState, Manifest};
 use leat::storage::meta::{BasinRecord, DueMarker, ProbeRecord, StoreRecord};
+use leat::storage::producers::{Known, ProducerPage, Producers};
 use leat::storage::record::RunWriter;
 use leat::storage::tail::{InlineCommit, Tail};
 use leat::storage::upkeep::{PendingCopy, Upkeep};
@@ -28,6 +29,8 @@ use leat::types::record::{FencingToken, Header};
 use crate::world::{basin, name};
 
 const LIFE: [u8; 16] = *b"life-of-a-stream";
+/// Where the document begins: before it stand the writer, and the checksum of all.
+const HEADER: usize = 12;
 const BASIN_LIFE: [u8; 16] = *b"life-of-a-basin!";
 
 fn life(bytes: [u8; 16]) -> Incarnation {
@@ -67,7 +70,7 @@ fn refs() -> Vec<Ref> {
         last_arrival_ms: 4_000 + u64::from(n),
         metered_bytes: 555,
     };
-    let chunk = |class| Target::Chunk { class, first: 3, footer_at: 70_000, bytes: 70_100 };
+    let chunk = |class| Target::Chunk { class, first: 3, footer_at: 70_000, bytes: 70_100, writer: None };
     vec![one(0, chunk(DataClass::Days4)), one(1, chunk(DataClass::Infinite))]
 }
 
@@ -138,7 +141,7 @@ fn a_manifest_of_writer_2_is_read() {
     let read = Manifest::decode(&bytes, &identity()).expect("readable");
     assert_eq!(read, with_head_of(tended_manifest(), &read));
     assert_eq!((read.head.version, read.head.state, read.head.min_writer), (1, State::Live, 2));
-    assert_eq!(read.encode(), bytes, "and written as it was");
+    assert_eq!(read.encode()[HEADER..], bytes[HEADER..], "and written as it was");
 }
 
 /// A stream with a ledger, as Durable Streams have them.
@@ -154,7 +157,7 @@ fn manifest_with_ledger() -> Manifest {
         is_closed: true,
         closed_by: Some(producer(7)),
         writer_seq: Some(WriterSeq::new(b"2026-11").expect("legal")),
-        producers: vec![Known { last: producer(7), at_ms: 8_000 }],
+        producers: Producers { newest: vec![Known { last: producer(7), at_ms: 8_000 }], page: None },
         origin: Some(Origin { source: kin("source"), at: 100, beyond: 1 }),
         forks: vec![kin("fork/1"), kin("fork/2")],
         stand_in: Some(StandIn { at: 101, content_type: ContentType::octets(), object: refs()[0] }),
@@ -170,6 +173,32 @@ fn a_manifest_with_a_ledger_is_read() {
     let bytes = frozen("manifest-2-ledger.bin", &manifest_with_ledger().encode());
     let read = Manifest::decode(&bytes, &durable_identity()).expect("readable");
     assert_eq!(read, with_head_of(manifest_with_ledger(), &read));
+    assert_eq!(read.encode()[HEADER..], bytes[HEADER..], "and written as it was");
+}
+
+/// A fork with many producers: what a writer of 3 adds.
+fn manifest_of_a_fork() -> Manifest {
+    let source = Manifest { levels: vec![], ..manifest_with_ledger() };
+    let copied = |r: Ref| match r.target {
+        Target::Chunk { class, first, footer_at, bytes, .. } => {
+            let writer = Some(life(*b"life-of-a-source"));
+            Ref { target: Target::Chunk { class, first, footer_at, bytes, writer }, ..r }
+        }
+        Target::Page { .. } => r,
+    };
+    let own = *refs().last().expect("two");
+    let levels = vec![vec![copied(refs()[0]), own]];
+    let mut ledger = source.log.ledger.clone().expect("it has one");
+    ledger.producers.page = Some(ProducerPage { object: refs()[1], oldest_ms: 7_900 });
+    Manifest { levels, log: LogState { ledger: Some(ledger), ..source.log.clone() }, ..source }
+}
+
+#[test]
+fn a_manifest_of_writer_3_is_read() {
+    let bytes = frozen("manifest-3-fork.bin", &manifest_of_a_fork().encode());
+    let read = Manifest::decode(&bytes, &durable_identity()).expect("readable");
+    assert_eq!(read, with_head_of(manifest_of_a_fork(), &read));
+    assert_eq!(read.head.min_writer, 3);
     assert_eq!(read.encode(), bytes, "and written as it was");
 }
 

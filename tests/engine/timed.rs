@@ -59,6 +59,11 @@ impl Store for Timed {
         self.inner.replace(key, bytes, etag).await.inspect(|_| self.note(key))
     }
 
+    async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        self.note(to);
+        self.inner.copy(from, to).await
+    }
+
     async fn delete(&self, key: &str) -> Result<()> {
         self.inner.delete(key).await
     }

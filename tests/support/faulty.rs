@@ -214,6 +214,11 @@ impl Store for Faulty {
         self.run(Operation::Replace, key, async move { inner.replace(&k, bytes, &etag).await }).await
     }
 
+    async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        let (inner, source, target) = (self.inner.clone(), from.to_owned(), to.to_owned());
+        self.run(Operation::Copy, to, async move { inner.copy(&source, &target).await }).await
+    }
+
     async fn delete(&self, key: &str) -> Result<()> {
         let (inner, k) = (self.inner.clone(), key.to_owned());
         self.run(Operation::Delete, key, async move { inner.delete(&k).await }).await

@@ -212,13 +212,20 @@ impl Service {
             }
             match rest {
                 None => Ok(Some(Status::of(&manifest, ledger(&manifest)?))),
-                Some(rest) => self.fill(stream, rest).await,
+                Some(rest) => {
+                    let filled = self.fill(stream, rest).await;
+                    if matches!(&filled, Err(error) if !error.is_indefinite()) {
+                        self.abandon(stream, life).await;
+                    }
+                    filled
+                }
             }
         }
         .await;
         match &outcome {
             // The stream is there, or may be: its entry must stay.
-            Ok(Some(_)) | Err(Error::Other(service::Error::Indefinite { .. })) => {}
+            Ok(Some(_)) => {}
+            Err(error) if error.is_indefinite() => {}
             Ok(None) | Err(_) => {
                 self.drop_entry(&entry_key).await;
                 if let Some(origin) = &origin {
@@ -301,17 +308,22 @@ impl Service {
 
     /// Appends the first content of a stream that is not there yet; `None` if it was taken for abandoned.
     async fn fill(&self, stream: &Arc<Stream>, content: Content) -> Result<Option<Status>> {
-        let Content { records, mut rest, own, entry, .. } = content;
-        let mut next = records;
+        let Content { records: mut next, mut rest, own, entry, .. } = content;
+        if let Some(rest) = &mut rest
+            && !rest.copy_chunks(stream).await?
+        {
+            return Ok(None);
+        }
         loop {
             let more = match &mut rest {
-                Some(rest) => rest.next(&stream.identity.name).await?,
+                Some(rest) => rest.next().await?,
                 None => Vec::new(),
             };
             if more.is_empty() {
                 break;
             }
-            if !self.fill_with(stream, std::mem::replace(&mut next, more), Entry::filling()).await? {
+            let ready = std::mem::replace(&mut next, more);
+            if !ready.is_empty() && !self.fill_with(stream, ready, Entry::filling()).await? {
                 return Ok(None);
             }
         }
@@ -328,6 +340,24 @@ impl Service {
         }
         let Some(known) = stream.known() else { return Ok(None) };
         Ok(Some(Status::of(&known.doc, ledger(&known.doc)?)))
+    }
+
+    /// Makes room at once for the next attempt to create what could not be filled. What fails here, time does.
+    async fn abandon(&self, stream: &Stream, life: Incarnation) {
+        let ended = async {
+            let found = stream.refresh().await.map_err(|e| of_engine(&stream.identity.name, e))?;
+            let is_own = |found: &Arc<Snapshot>| {
+                let stage = found.doc.log.ledger.as_deref().map(|ledger| ledger.stage);
+                found.doc.head.incarnation == life && stage == Some(Stage::Filling)
+            };
+            match found.filter(is_own) {
+                Some(found) => self.end_durable(stream, &found).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!(%error, stream = %stream.identity.name, "a stream that was not completed stays for a while");
+        }
     }
 
     /// One append of a first content; whether it got in.
@@ -348,7 +378,7 @@ impl Service {
 /// What the creating commit changes in the ledger, as a first append would.
 fn finish(ledger: &mut Ledger, entry: &Entry, now_ms: u64) -> Result<()> {
     if let Some(producer) = &entry.producer
-        && !ledger.remember(producer, now_ms)
+        && !ledger.producers.remember(producer, now_ms)
     {
         return Err(Error::Invalid("the producer cannot be remembered".to_owned()));
     }

@@ -85,6 +85,13 @@ pub enum Error {
     Other(service::Error),
 }
 
+impl Error {
+    /// Whether something may have been written, or may be yet.
+    pub(super) fn is_indefinite(&self) -> bool {
+        matches!(self, Self::Other(service::Error::Indefinite { .. }))
+    }
+}
+
 impl From<service::Error> for Error {
     fn from(error: service::Error) -> Self {
         Self::Other(error)

@@ -1,6 +1,6 @@
 //! Forks: copies of the beginning of a stream. They share nothing with their source, so either may be trimmed or
 //! deleted at any time; the source keeps a mark of every fork that lives, for the answers it gives once it is
-//! deleted itself.
+//! deleted itself. Large chunks are copied by the store; what follows them is read and written again.
 
 use std::sync::Arc;
 
@@ -11,14 +11,13 @@ use super::{DurableRef, identity, ledger, with_ledger};
 use crate::engine::{Snapshot, Stream, Updated};
 use crate::service::Service;
 use crate::storage::ledger::{Kin, Ledger, Origin, Stage};
-use crate::storage::record::encoded_bytes_max;
 use crate::types::ledger::{Entry, Unusable};
 use crate::types::limits::BATCH_METERED_BYTES_MAX;
-use crate::types::name::StreamName;
 use crate::types::record::{ReadLimits, Record, SequencedRecord};
 
-/// Encoded bytes of a copy that is read before the fork is made: what may ride in its creating commit.
-const AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// So many metered bytes of a copy are read before the fork is made, if there are no more in chunks: what may fit into
+/// its creating commit.
+const AHEAD_BYTES_MAX: u64 = 64 * 1024;
 
 /// What a new stream begins with.
 #[derive(Debug)]
@@ -49,14 +48,29 @@ pub(super) struct Rest {
 }
 
 impl Rest {
+    /// Has the store copy large chunks into the stream that is being filled; whether it still is.
+    pub(super) async fn copy_chunks(&mut self, into: &Stream) -> Result<bool> {
+        let copied = into.copy_chunks(&self.stream, &self.snapshot, self.end).await;
+        let end = copied.map_err(|e| of_engine(&self.stream.identity.name, e))?;
+        // Where there are such chunks, nothing was read ahead.
+        self.next = self.next.max(end.unwrap_or(0));
+        Ok(end.is_some())
+    }
+
+    /// Metered bytes in chunks that are copied whole.
+    fn chunk_bytes(&self) -> u64 {
+        let refs = self.snapshot.doc.levels.iter().flatten();
+        refs.filter(|r| r.end_seq() <= self.end).map(|r| r.metered_bytes).sum()
+    }
+
     /// The next records, or none.
-    pub(super) async fn next(&mut self, name: &StreamName) -> Result<Vec<Record>> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Record>> {
         if self.next >= self.end {
             return Ok(self.part.take().into_iter().collect());
         }
         let limits = ReadLimits { count: Some(self.end - self.next), ..ReadLimits::default() };
-        let read = self.stream.read_batch(&self.snapshot, self.next, limits, BATCH_METERED_BYTES_MAX);
-        let batch = read.await.map_err(|e| of_engine(name, e))?;
+        let read = self.stream.read_batch(&self.snapshot, self.next, limits, BATCH_METERED_BYTES_MAX).await;
+        let batch = read.map_err(|e| of_engine(&self.stream.identity.name, e))?;
         self.next = batch.next_seq_num;
         let end = self.end;
         // What follows the last one is of another append.
@@ -95,8 +109,11 @@ impl Service {
         let (end, part) = self.beyond(&stream, &snapshot, (at, *beyond)).await?;
         let mut rest = Rest { stream: stream.clone(), snapshot: snapshot.clone(), next: start, end, part };
         let mut records = Vec::new();
-        while !rest.is_over() && records.iter().map(encoded_bytes_max).sum::<usize>() < AHEAD_BYTES_MAX {
-            records.extend(rest.next(&source.name).await?);
+        let mut bytes = rest.chunk_bytes();
+        while !rest.is_over() && bytes < AHEAD_BYTES_MAX {
+            let more = rest.next().await?;
+            bytes += more.iter().map(Record::metered_bytes).sum::<u64>();
+            records.extend(more);
         }
         let content_type = creation.content_type.clone().unwrap_or_else(|| from.content_type.clone());
         let mut ledger = Ledger::new(content_type, creation.lifetime.unwrap_or(from.lifetime), self.now_ms());

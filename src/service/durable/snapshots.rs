@@ -76,7 +76,8 @@ impl Service {
         let snapshot = match ledger(&found.doc)?.stand_in.clone() {
             None => None,
             Some(StandIn { at, content_type, object }) => {
-                let bytes = stream.attached(&found, object).await.map_err(|e| of_engine(&target.name, e))?;
+                let bytes =
+                    stream.attached(&found.doc, object).await.map_err(|e| of_engine(&target.name, e))?;
                 Some(StreamSnapshot { at, content_type, bytes })
             }
         };

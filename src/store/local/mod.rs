@@ -284,6 +284,19 @@ impl Store for LocalStore {
         self.write(operation, key, bytes, Expect::Is(version)).await
     }
 
+    async fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        check(Operation::Copy, from)?;
+        let from = from.to_owned();
+        let copy = move |root: &Root, to: &str| {
+            let path = root.path(&from);
+            match file::read(&path).map_err(Failure::before("read", &path))? {
+                Some(object) => root.write(to, &object.bytes, Expect::Anything).map(|_| true),
+                None => Ok(false),
+            }
+        };
+        self.run_locked(Operation::Copy, to, copy).await
+    }
+
     async fn delete(&self, key: &str) -> Result<()> {
         self.run_locked(Operation::Delete, key, Root::delete).await
     }
