@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use leat::storage::key::{self, Incarnation, StreamHash, StreamKind};
+use leat::types::name::{BasinName, BucketName};
 use support::ministack::MiniStack;
 use support::refusing::{Refusal, Refusing};
 use support::server::ServerOptions;
@@ -504,4 +506,17 @@ async fn a_profile_with_single_sign_on_is_told_the_way_around() {
     let output = tokio::task::spawn_blocking(move || leat(&args, &variables)).await.expect("it ran");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("aws configure export-credentials"), "{said}");
+}
+
+#[test]
+fn the_bucket_policy_guards_every_register() {
+    let policy = include_str!("../infra/bucket-policy.yaml");
+    let hash = StreamHash::new(StreamKind::S2, Incarnation::fresh(), "s");
+    let basin = BasinName::try_from("some-basin").expect("legal");
+    let bucket = BucketName::try_from("some-bucket").expect("legal");
+    for register in [key::manifest(&hash), key::basin(&basin), key::bucket(&bucket)] {
+        let folder = register.split('/').next().expect("a folder");
+        assert!(policy.contains(&format!("${{Prefix}}/{folder}/*")), "{register}");
+    }
+    assert!(policy.contains(&format!("${{Prefix}}/{}", key::STORE)));
 }

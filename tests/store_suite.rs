@@ -139,6 +139,8 @@ behaviours!(
     replace_of_a_missing_key_is_a_conflict,
     put_moves_the_version,
     the_same_bytes_written_again_are_read_again,
+    a_copy_is_an_object_of_its_own,
+    a_copy_of_nothing_is_nothing,
     deleting_twice_is_deleting_once,
     long_keys_are_carried,
     keys_that_not_every_store_can_hold_are_refused,
@@ -316,6 +318,33 @@ async fn the_same_bytes_written_again_are_read_again(store: &Backend) {
         let etag = store.put("k", bytes("same")).await.unwrap();
         assert_eq!(content(&**store, "k").await.etag, etag);
     }
+}
+
+async fn a_copy_is_an_object_of_its_own(store: &Backend) {
+    for (name, size) in [("small", 10), ("none", 0), ("large", 9 * 1024 * 1024)] {
+        let (from, to) = (format!("a/{name}"), format!("b/c/{name}"));
+        let whole: Bytes = (0..size).map(|n: u32| (n % 251) as u8).collect();
+        store.put(&from, whole.clone()).await.unwrap();
+        assert!(store.copy(&from, &to).await.unwrap(), "{name}");
+        assert_eq!(store.put(&from, bytes("changed")).await.map(|_| ()).ok(), Some(()));
+        assert!(content(&**store, &to).await.bytes == whole, "{name}");
+        store.delete(&from).await.unwrap();
+        let copy = content(&**store, &to).await;
+        assert!(copy.bytes == whole, "{name}");
+        // It has a version, and a time: that of the copy.
+        let next = store.replace(&to, bytes("next"), &copy.etag).await.unwrap();
+        assert_eq!(content(&**store, &to).await.etag, next);
+        assert!(copy.last_modified_ms.abs_diff(Clock::system().local_ms()) < 60_000);
+    }
+    assert_eq!(list(&**store, "", None, 10).await, ["b/c/large", "b/c/none", "b/c/small"]);
+}
+
+async fn a_copy_of_nothing_is_nothing(store: &Backend) {
+    assert!(!store.copy("never/was", "b").await.unwrap());
+    assert!(store.get("b").await.unwrap().is_none());
+    store.put("a", bytes("x")).await.unwrap();
+    assert!(is_refused(&store.copy("a", "b//c").await));
+    assert!(is_refused(&store.copy("../a", "b").await));
 }
 
 async fn deleting_twice_is_deleting_once(store: &Backend) {

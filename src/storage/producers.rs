@@ -235,21 +235,18 @@ mod tests {
 
     #[test]
     fn one_more_is_refused_only_while_none_can_be_forgotten() {
-        let mut producers = Producers::default();
-        let mut others = Vec::new();
-        let mut n = 0;
-        while producers.remember(&producer(n, 0), n) {
+        let known = |n| Known { last: producer(n, 0), at_ms: n };
+        let others: Vec<_> = (0..24_000).map(known).collect();
+        let mut full = Producers { newest: Vec::new(), page: Some(page(&others)) };
+        let mut n = 24_000;
+        while full.remember(&producer(n, 0), n) {
             n += 1;
-            if producers.overflow() {
-                others = producers.spill(others, n);
-                producers.page = Some(page(&others));
-            }
         }
-        assert!((15_000..20_000).contains(&n), "{n}");
+        assert!((24_001..24_500).contains(&n), "{n}");
         // Those it knows go on.
-        producers.recall(others[7].clone());
-        assert!(producers.remember(&others[7].last.clone(), n));
-        assert!(!producers.remember(&producer(n, 0), PRODUCER_AGE_MS_MIN - 1));
-        assert!(producers.remember(&producer(n, 0), PRODUCER_AGE_MS_MIN));
+        full.recall(known(7));
+        assert!(full.remember(&producer(7, 1), n));
+        assert!(!full.remember(&producer(n, 0), PRODUCER_AGE_MS_MIN - 1));
+        assert!(full.remember(&producer(n, 0), PRODUCER_AGE_MS_MIN));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::bucket::{Bucket, MANIFESTS, Process, read_all, start, start_with};
+use crate::bucket::{Bucket, CHUNKS, MANIFESTS, Process, read_all, start, start_with};
 use crate::support::fault_proxy::Fault;
 use crate::world::{Answer, records};
 
@@ -164,5 +164,41 @@ pub async fn appends_beside_a_slow_deletion_land_or_are_refused_and_never_hang(b
         other.stream("s").await;
         assert_eq!(slow.tail("s").await, 0);
         other.delete("/streams/s").send().await.is(202);
+    }
+}
+
+pub async fn a_fork_is_copied_by_the_bucket_and_outlives_its_source(bucket: Bucket) {
+    let proxy = bucket.proxy().await;
+    let [a, b] = start([bucket.through(&proxy), bucket.straight()]).await;
+    let source = "/v1/stream/forks/source";
+    let text = ("content-type", "text/plain");
+    b.root("PUT", source).header(text.0, text.1).send().await.is(201);
+    let parts: Vec<String> = ('a'..='e').map(|letter| letter.to_string().repeat(400_000)).collect();
+    for part in &parts {
+        b.root("POST", source).header(text.0, text.1).body(part.clone()).send().await.is(204);
+    }
+    // Copies whose answers are lost are made again.
+    proxy.inject("PUT", CHUNKS, 2, Fault::DropAfterApply);
+    let fork =
+        |name: &str| a.root("PUT", &format!("/v1/stream/forks/{name}")).header("stream-forked-from", source);
+    fork("all").send().await.is(201);
+    assert_eq!((proxy.met(), proxy.seen("PUT", CHUNKS)), (2, parts.len() + 2));
+    fork("half").header("stream-fork-offset", "0000000000000003").send().await.is(201);
+    b.root("DELETE", source).send().await.is(204);
+    for (name, expected) in [("all", parts.concat()), ("half", parts[..3].concat())] {
+        for process in [&a, &b] {
+            let mut all = String::new();
+            let mut offset = "-1".to_owned();
+            loop {
+                let path = format!("/v1/stream/forks/{name}?offset={offset}");
+                let read = process.root("GET", &path).send().await.is(200);
+                all.push_str(&read.text());
+                offset = read.header("stream-next-offset");
+                if read.header("stream-up-to-date") == "true" {
+                    break;
+                }
+            }
+            assert!(all == expected, "{name}: {} bytes", all.len());
+        }
     }
 }

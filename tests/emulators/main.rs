@@ -53,6 +53,7 @@ cases!(ministack on MiniStack:
     lives::a_late_put_of_a_former_life_stays_out_of_the_next,
     lives::racing_first_appends_never_miss_the_stream,
     lives::appends_beside_a_slow_deletion_land_or_are_refused_and_never_hang,
+    lives::a_fork_is_copied_by_the_bucket_and_outlives_its_source,
 );
 
 cases!(localstack on LocalStack:
@@ -62,4 +63,5 @@ cases!(localstack on LocalStack:
     lives::a_recreated_stream_is_new_to_a_process_that_knew_the_old_one,
     lives::a_late_put_of_a_former_life_stays_out_of_the_next,
     lives::racing_first_appends_never_miss_the_stream,
+    lives::a_fork_is_copied_by_the_bucket_and_outlives_its_source,
 );
