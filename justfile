@@ -43,8 +43,8 @@ soak:
 measure-lambda:
     cargo test --release --test lambda measure_ -- --ignored --nocapture
 
-# What a sweep costs on an S3-compatible server, and what compaction brings
-measure-sweep:
+# What a sweep and a fork cost on an S3-compatible server, and what compaction brings
+measure-store:
     cargo test --release --test emulators measure_ -- --ignored --nocapture --test-threads 1
 
 # `s2 bench` against Leat and `s2 lite`, side by side; needs `just cli-tour` once

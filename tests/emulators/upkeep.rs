@@ -1,10 +1,11 @@
-//! What the sweeper costs and brings on a real S3-compatible server: measurements, run by `just measure-sweep`.
+//! What the sweeper and a fork cost on an S3-compatible server: measurements, run by `just measure-store`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use leat::service::durable::{Buckets, Creation, DurableRef, ForkOf, Post, ReadFrom};
 use leat::service::records::StreamRef;
 use leat::service::{Options, Service};
 use leat::storage::key;
@@ -13,7 +14,8 @@ use leat::sweeper::{self, Report, Sweeper};
 use leat::types::config::{
     BasinConfig, Patch, RetentionPolicy, StorageClass, StreamConfigLayer, StreamConfigPatch,
 };
-use leat::types::name::{BasinName, StreamName};
+use leat::types::ledger::ContentType;
+use leat::types::name::{BasinName, BucketName, StreamName};
 use leat::types::record::{AppendInput, BeyondTail, ReadLimits, ReadRequest, ReadStart, Record};
 use leat::types::time::Clock;
 
@@ -183,4 +185,47 @@ async fn measure_the_compaction_of_a_stream_of_small_chunks() {
     );
     read("after").await;
     assert!(place.count(&key::class(key::DataClass::Days32)).await < 300);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn measure_a_fork_of_a_long_stream() {
+    const APPENDS: usize = 128;
+    let place = place("fork").await;
+    let at = |name: &str| DurableRef {
+        bucket: BucketName::try_from("bucket").unwrap(),
+        name: StreamName::try_from(name).unwrap(),
+        buckets: Buckets::AreMade,
+    };
+    place.service.create_durable(&at("source"), &Creation::default()).await.unwrap();
+    let body: Bytes = (0..4 * MIB).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for _ in 0..APPENDS {
+        let content_type = Some(ContentType::octets());
+        place
+            .service
+            .post(&at("source"), Post { content_type, body: body.clone(), ..Post::default() })
+            .await
+            .unwrap();
+    }
+    // A process that knows nothing.
+    let service = Service::new(place.store.clone(), place.clock.clone(), Options::default());
+    let (before, started) = (place.store.counts(), Instant::now());
+    let fork = ForkOf { source: at("source"), at: None, beyond: 0 };
+    service.create_durable(&at("fork"), &Creation { fork: Some(fork), ..Creation::default() }).await.unwrap();
+    let (took, asked) = (started.elapsed(), place.store.counts() - before);
+    println!(
+        "fork of {} MiB in {APPENDS} chunks: {took:?}, {} requests, {asked:?}",
+        4 * APPENDS,
+        asked.total()
+    );
+    let (before, started) = (place.store.counts(), Instant::now());
+    let mut reader = service.durable_reader(&at("fork"), ReadFrom::Start).await.unwrap();
+    let mut bytes = 0;
+    while !reader.is_at_tail() {
+        bytes +=
+            reader.messages(u64::MAX).await.unwrap().iter().map(|message| message.body.len()).sum::<usize>();
+    }
+    assert_eq!(bytes, APPENDS * body.len());
+    let requests = (place.store.counts() - before).total();
+    println!("reading it through the process, without writing: {:?}, {requests} requests", started.elapsed());
 }
