@@ -18,6 +18,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod browser;
 mod durable_streams;
 mod script;
 
