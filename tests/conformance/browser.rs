@@ -5,7 +5,7 @@ use crate::support::server::ServerOptions;
 use crate::support::tools;
 
 /// Steps of the script: a step that is lost must not go unnoticed.
-const STEPS: usize = 19;
+const STEPS: usize = 20;
 
 #[test]
 fn the_page_in_a_browser_follows_its_stream_through_everything() {

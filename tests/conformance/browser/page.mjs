@@ -156,8 +156,8 @@ await step("a script of another origin reads the headers of answers", async () =
 await step("both go on where they were when the server ends their windows", async () => {
   // A third reader: an EventSource that is opened once, and left to itself from then on.
   await page.evaluate((url) => {
-    window.alone = { seen: [], opened: 0 }
     const source = new EventSource(url)
+    window.alone = { source, seen: [], opened: 0 }
     source.addEventListener("open", () => { window.alone.opened += 1 })
     source.addEventListener("data", ({ data }) => window.alone.seen.push(...JSON.parse(data).map(({ say }) => say)))
   }, `${at("chats/42")}?offset=-1&live=sse`)
@@ -222,14 +222,19 @@ await step("a stream that is closed is shown as closed, and not asked for any mo
   await page.getByRole("button", { name: "Close the stream" }).click()
   await bothAre("closed")
   assert.ok(await page.getByRole("button", { name: "Send" }).isDisabled())
-  // The third reader is not told by its code, and asks on.
-  await page.goto("about:blank")
-  await page.goto(pageOf("chats/42"))
-  await bothAre("closed")
+  // The third reader comes back once, and is told to stay away.
+  await page.waitForFunction(() => window.alone.source.readyState === EventSource.CLOSED)
+  assert.deepEqual(await page.evaluate(() => window.alone.seen), said)
   const before = asked.length
   await new Promise((resolve) => setTimeout(resolve, REOPENED_MS))
   assert.deepEqual(askedSince(before), [])
+})
+
+await step("a stream that was closed before is shown, and as closed", async () => {
+  await page.goto(pageOf("chats/42"))
+  await bothAre("closed")
   await bothShow(said)
+  assert.ok(await page.getByRole("button", { name: "Send" }).isDisabled())
 })
 
 await step("a stream that is not there is named, and made on request", async () => {
