@@ -14,6 +14,8 @@ import { finish, step, until, watchdog } from "./steps.mjs"
 
 const server = process.env.LEAT_URL
 const COLUMNS = ["eventsource", "client"]
+// What is waited for at most; it comes within moments.
+const WAIT_MS = 20_000
 // Browsers wait so long before they open an EventSource again, and a little more.
 const REOPENED_MS = 3_500
 
@@ -76,7 +78,7 @@ const browser = await chromium.launch({
   ],
 })
 const page = await browser.newPage({ viewport: { width: 1200, height: 800 } })
-page.setDefaultTimeout(10_000)
+page.setDefaultTimeout(WAIT_MS)
 const complaints = []
 const uncaught = []
 const asked = []
@@ -89,14 +91,15 @@ const shown = (column) => page.$$eval(`#${column} li`, (items) => items.map((ite
 /** Both columns show this, each message once and in order. */
 async function bothShow(expected) {
   for (const column of COLUMNS) {
-    await until(`${column} shows all`, async () => (await shown(column)).length >= expected.length).catch(() => {})
+    const isAll = async () => (await shown(column)).length >= expected.length
+    await until(`${column} shows all`, isAll, WAIT_MS).catch(() => {})
     assert.deepEqual(await shown(column), expected, column)
   }
 }
 
 async function bothAre(...states) {
   const now = () => Promise.all(COLUMNS.map((column) => page.locator(`#${column}`).getAttribute("data-state")))
-  await until(`both are ${states}`, async () => (await now()).every((state) => states.includes(state))).catch(
+  await until(`both are ${states}`, async () => (await now()).every((state) => states.includes(state)), WAIT_MS).catch(
     async (error) => assert.fail(`${error.message}, but ${await now()}`),
   )
 }
@@ -207,6 +210,9 @@ await step("the official client comes back when its page has been hidden", async
     }, isHidden)
   await turn(true)
   await append("chats/42", "unseen")
+  await until("the other column shows it", async () => (await shown("eventsource")).includes("unseen"), WAIT_MS)
+  // It lets go of its connection meanwhile.
+  assert.deepEqual(await shown("client"), said)
   said.push("unseen")
   await turn(false)
   await bothShow(said)
@@ -258,7 +264,9 @@ await step("a stream in a bucket works likewise, bucket and all", async () => {
 await step("a stream that is deleted ends both, with the reason", async () => {
   await ask(`${server}/ds/rooms/a%20b`, { method: "DELETE" }, 204)
   await bothAre("failed")
-  for (const column of COLUMNS) assert.match(await page.locator(`#${column} .why`).textContent(), /no stream|does not exist/)
+  for (const column of COLUMNS) {
+    assert.match(await page.locator(`#${column} .why`).textContent(), /no stream|does not exist/)
+  }
 })
 
 await step("a stream of another type is named", async () => {
@@ -281,7 +289,7 @@ await step("a server that is not there is named", async () => {
 
 await step("without the packages, EventSource works and the page says what to do", async () => {
   await page.goto(pageOf("chats/none", { from: withoutPackages }))
-  await until("the message is there", async () => (await shown("eventsource")).length === 1)
+  await until("the message is there", async () => (await shown("eventsource")).length === 1, WAIT_MS)
   await page.getByText("npm install").waitFor()
 })
 
