@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::script::{Place, Replacing};
 use crate::support::server::ServerOptions;
 use crate::support::tools;
 
@@ -17,6 +18,7 @@ const KNOWN_GAPS: [&str; 0] = [];
 const LONG_POLL_MS: &str = "2000";
 /// Steps of the clients' scenarios: a step that is lost must not go unnoticed.
 const CLIENT_STEPS: usize = 22;
+const PYTHON_STEPS: usize = 12;
 
 fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
@@ -79,13 +81,14 @@ fn durable_streams_pass_the_public_suite_in_a_bucket() {
 #[test]
 fn durable_streams_clients_work() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let server = ServerOptions::on_folder(folder.path()).start();
-    let home = tools::durable_streams();
     let mut script = tools::node();
-    script.current_dir(&home).arg("clients.mjs").env("LEAT_URL", &server.url);
-    let output = script.output().expect("node can be run");
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stdout}\n{stderr}\n--- server log ---\n{}", server.log());
-    assert_eq!(stdout.lines().last(), Some(format!("{CLIENT_STEPS} steps passed").as_str()), "{stdout}");
+    script.current_dir(tools::durable_streams()).arg("clients.mjs");
+    Place::start(&ServerOptions::on_folder(folder.path()), Replacing::Never).run(script, CLIENT_STEPS);
+}
+
+#[test]
+fn durable_streams_python_client_works() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let options = ServerOptions::on_folder(folder.path()).flag("--long-poll-ms", LONG_POLL_MS);
+    Place::start(&options, Replacing::Never).run(tools::python_durable_streams(), PYTHON_STEPS);
 }

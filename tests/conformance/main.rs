@@ -1,5 +1,5 @@
 //! Other people's clients against the built server: the official SDKs for TypeScript, Python and Rust; the public
-//! suite and clients of Durable Streams.
+//! suite and clients of Durable Streams; a browser.
 //!
 //! `ts/session.mjs` runs over either transport of its SDK; `ts/sessions.mjs` and `python/sessions.py` go deeper into
 //! sessions over HTTP/2. The `s2-sdk` crate is tested by its own integration suites, unchanged. All of them read
@@ -10,14 +10,17 @@
 //! | all of it | `just conformance` |
 //! | one language | `cargo test --test conformance typescript`, or `python`, or `rust` |
 //! | Durable Streams | `cargo test --test conformance durable_streams` |
+//! | the page of `examples/browser` | `cargo test --test conformance browser` |
 //! | the `s2` command line, not in CI | `just cli-tour` |
 //!
-//! What they need is installed on first use below the target folder, pinned by `{ts,ds}/package-lock.json`,
-//! `python/requirements.txt` and `rust/Cargo.toml`; the `s2-sdk` crate takes some minutes to build.
+//! What they need is installed on first use below the target folder, pinned by
+//! `{ts,ds,browser}/package-lock.json`, `{python,ds}/requirements.txt` and `rust/Cargo.toml`, but for the browser, which
+//! is the system's; the `s2-sdk` crate takes some minutes to build.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod browser;
 mod durable_streams;
 mod script;
 

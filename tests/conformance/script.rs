@@ -9,6 +9,9 @@ use crate::support::server::{Server, ServerOptions};
 
 /// The line with which a script asks for another server.
 const REPLACE: &str = "replace the server";
+/// The lines with which it asks for the server's sudden end, and, when it likes, for the next one.
+const KILL: &str = "kill the server";
+const START: &str = "start a server";
 
 /// Longer than a server takes to drain when its clients leave as they are told.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
@@ -51,9 +54,16 @@ impl Place {
         let mut replaced = 0;
         for line in stdout.lines() {
             let line = line.expect("scripts print text");
-            if line == REPLACE {
-                self.replace();
-                replaced += 1;
+            match line.as_str() {
+                REPLACE => {
+                    self.replace();
+                    replaced += 1;
+                }
+                KILL => self.server.kill_9(),
+                START => drop(self.turn_to_another()),
+                _ => {}
+            }
+            if [REPLACE, KILL, START].contains(&line.as_str()) {
                 stdin.write_all(b"done\n").expect("the script waits for it");
             }
             printed.push(line);
@@ -66,11 +76,16 @@ impl Place {
         assert_eq!(replaced, usize::from(self.replacing != Replacing::Never), "{printed}");
     }
 
-    /// The next server is there before the last one goes, as in any rolling deployment.
-    fn replace(&mut self) {
+    /// Starts the next server, and hands out the last one.
+    fn turn_to_another(&mut self) -> Server {
         let next = self.options.start();
         self.relay.turn_to(&next.address);
-        let mut last = std::mem::replace(&mut self.server, next);
+        std::mem::replace(&mut self.server, next)
+    }
+
+    /// The next server is there before the last one goes, as in any rolling deployment.
+    fn replace(&mut self) {
+        let mut last = self.turn_to_another();
         match self.replacing {
             Replacing::Never => panic!("a script asks for another server unexpectedly"),
             Replacing::Draining => {
@@ -83,7 +98,8 @@ impl Place {
     }
 }
 
-/// Tells an SDK where the server is.
+/// Tells a client where the server is.
 pub(crate) fn endpoints<'a>(command: &'a mut Command, url: &str) -> &'a mut Command {
-    command.env("S2_ACCESS_TOKEN", "test").env("S2_ACCOUNT_ENDPOINT", url).env("S2_BASIN_ENDPOINT", url)
+    let for_sdks = [("S2_ACCESS_TOKEN", "test"), ("S2_ACCOUNT_ENDPOINT", url), ("S2_BASIN_ENDPOINT", url)];
+    command.envs(for_sdks).env("LEAT_URL", url)
 }

@@ -285,6 +285,8 @@ async fn events_go_on_where_a_browser_lost_its_connection() {
     assert_eq!((data.name.as_str(), data.data.as_str()), ("data", "a"));
     let control = events.next().await.expect("where it goes on");
     assert_eq!((control.name.as_str(), control.id.as_str()), ("control", "0000000000000001"));
+    // Whoever has seen the one has seen the other.
+    assert_eq!(data.id, control.id);
     assert_eq!(
         (&control.json()["upToDate"], control.json()["streamCursor"].is_string()),
         (&json!(true), true)
@@ -302,6 +304,32 @@ async fn events_go_on_where_a_browser_lost_its_connection() {
     let end = rest.last().expect("the end").json();
     assert_eq!((&end["streamClosed"], end.get("streamCursor")), (&json!(true), None));
     assert_eq!(rest.len(), 2, "{rest:?}");
+}
+
+#[tokio::test]
+async fn events_are_told_once_that_a_stream_is_closed() {
+    let (world, bucket) = bucket().await;
+    let path = format!("{bucket}/s");
+    world.make(&path).await;
+    world.add(&path, "a").send().await.is(204);
+    let read = format!("{path}?offset=-1&live=sse");
+    let mut open = world.root("GET", &read).events().await;
+    open.next().await.expect("what is there");
+    let before = open.next().await.expect("where it goes on").id;
+    drop(open);
+    world.root("POST", &path).header(CLOSED, "true").send().await.is(204);
+    // Who has seen all messages has not seen that there are no more.
+    let mut told = world.root("GET", &read).header("last-event-id", &before).events().await.rest().await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let end = told.pop().expect("the end");
+    assert_eq!((end.name.as_str(), &end.json()["streamClosed"]), ("control", &json!(true)));
+    assert_ne!(end.id, before);
+    // A browser takes a 204 for the end of it.
+    let again = world.root("GET", &read).header("last-event-id", &end.id).send().await.is(204);
+    assert_eq!((again.header(NEXT), again.header(CLOSED)), (before.clone(), "true".to_owned()));
+    // Who asks for the same without having been there is told.
+    let anew = world.root("GET", &format!("{path}?offset={before}&live=sse")).events().await.rest().await;
+    assert_eq!(anew.len(), 1, "{anew:?}");
 }
 
 #[tokio::test]

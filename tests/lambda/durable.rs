@@ -77,7 +77,9 @@ async fn events_end_before_the_deadline_with_a_last_control() {
         // Clients take less than a second for a way that is broken.
         assert!((1_000..3_000).contains(&took.as_millis()), "{via:?}: {took:?}");
         assert!(
-            events.starts_with("event: data\ndata:one\n\nid: 0000000000000001\nevent: control\n"),
+            events.starts_with(
+                "id: 0000000000000001\nevent: data\ndata:one\n\nid: 0000000000000001\nevent: control\n"
+            ),
             "{events}"
         );
         let cursors: Vec<u64> = events

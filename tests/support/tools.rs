@@ -27,6 +27,28 @@ const DS_SCRIPTS: [(&str, &str); 4] = [
     ("clients.mjs", include_str!("../conformance/ds/clients.mjs")),
     ("steps.mjs", include_str!("../conformance/ds/steps.mjs")),
 ];
+const DRIVER_PACKAGE: &str = include_str!("../conformance/browser/package.json");
+const DRIVER_LOCK: &str = include_str!("../conformance/browser/package-lock.json");
+const DRIVER_SCRIPTS: [(&str, &str); 2] = [
+    ("page.mjs", include_str!("../conformance/browser/page.mjs")),
+    ("steps.mjs", include_str!("../conformance/ds/steps.mjs")),
+];
+const PAGE_PACKAGE: &str = include_str!("../../examples/browser/package.json");
+const PAGE_LOCK: &str = include_str!("../../examples/browser/package-lock.json");
+const PAGE_NPMRC: &str = include_str!("../../examples/browser/.npmrc");
+const PAGE_FILES: [(&str, &str); 6] = [
+    ("index.html", include_str!("../../examples/browser/index.html")),
+    ("style.css", include_str!("../../examples/browser/style.css")),
+    ("page.js", include_str!("../../examples/browser/page.js")),
+    ("stream.js", include_str!("../../examples/browser/stream.js")),
+    ("eventsource.js", include_str!("../../examples/browser/eventsource.js")),
+    ("client.js", include_str!("../../examples/browser/client.js")),
+];
+/// Names it, if it has none of the usual ones.
+const CHROMIUM_VARIABLE: &str = "LEAT_TEST_CHROMIUM";
+const CHROMIUM_NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const PYTHON_DS_PINS: &str = include_str!("../conformance/ds/requirements.txt");
+const PYTHON_DS_CLIENT: &str = "tests/conformance/ds/client.py";
 const PYTHON_SDK_PINS: &str = include_str!("../conformance/python/requirements.txt");
 const PYTHON_SESSIONS: &str = "tests/conformance/python/sessions.py";
 const RUST_SDK_PINS: &str = "tests/conformance/rust/Cargo.toml";
@@ -56,9 +78,17 @@ pub fn careless() -> PathBuf {
 
 /// A command that runs `sessions.py` with the official Python SDK.
 pub fn python_sessions() -> Command {
-    let mut python =
-        Command::new(python_environment("python-sdk", PYTHON_SDK_PINS, 11).join("bin").join("python"));
-    python.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(PYTHON_SESSIONS));
+    python_script(&python_environment("python-sdk", PYTHON_SDK_PINS, 11), PYTHON_SESSIONS)
+}
+
+/// A command that runs `client.py` with the Python client of Durable Streams.
+pub fn python_durable_streams() -> Command {
+    python_script(&python_environment("python-durable-streams", PYTHON_DS_PINS, 11), PYTHON_DS_CLIENT)
+}
+
+fn python_script(environment: &Path, script: &str) -> Command {
+    let mut python = Command::new(environment.join("bin").join("python"));
+    python.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
     python
 }
 
@@ -141,6 +171,33 @@ pub fn typescript_sdk() -> PathBuf {
 /// A folder with the public suite and clients of Durable Streams; its path.
 pub fn durable_streams() -> PathBuf {
     node_packages("durable-streams", [DS_PACKAGE, DS_LOCK, TS_NPMRC], &DS_SCRIPTS)
+}
+
+/// A folder with what drives a browser, and the script; its path.
+pub fn browser_driver() -> PathBuf {
+    node_packages("browser-driver", [DRIVER_PACKAGE, DRIVER_LOCK, TS_NPMRC], &DRIVER_SCRIPTS)
+}
+
+/// A folder like `examples/browser` after its `npm install`; its path.
+pub fn browser_page() -> PathBuf {
+    node_packages("browser-page", [PAGE_PACKAGE, PAGE_LOCK, PAGE_NPMRC], &PAGE_FILES)
+}
+
+/// The system's Chromium; panics with a clear text if there is none.
+pub fn chromium() -> PathBuf {
+    if let Some(given) = std::env::var_os(CHROMIUM_VARIABLE).map(PathBuf::from) {
+        assert!(given.is_file(), "{CHROMIUM_VARIABLE} is `{}`, where there is no browser", given.display());
+        return given;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places =
+        std::env::split_paths(&path).flat_map(|folder| CHROMIUM_NAMES.map(|name| folder.join(name)));
+    places.find(|place| place.is_file()).unwrap_or_else(|| {
+        panic!(
+            "the test of the page needs Chromium (on Debian: `apt-get install chromium`), on PATH as one of \
+             {CHROMIUM_NAMES:?} or named by {CHROMIUM_VARIABLE}"
+        )
+    })
 }
 
 /// A folder with packages for Node, installed from `package.json`, its lock and `.npmrc`, and with scripts.

@@ -2,11 +2,14 @@
 //!
 //! An offset is the number of the next message, as 16 hexadecimal digits: it sorts like the number, and has one form.
 //! `0000000000000000_0000000000000000` is read as the first as well, because clients of other servers know it so.
+//! An event is known by the offset behind it, and the event that tells the end of a stream by `:c` after that.
 
 use crate::types::ledger::StateTag;
 
 /// The first offset as other servers write it.
 const ZERO: &str = "0000000000000000_0000000000000000";
+/// What marks the end of a stream.
+const END: &str = ":c";
 /// When cursors began to count: 2024-10-09T00:00:00Z.
 const CURSOR_EPOCH_MS: u64 = 1_728_432_000_000;
 /// How long one cursor holds.
@@ -26,6 +29,17 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     if is_legal { u64::from_str_radix(text, 16).ok() } else { None }
 }
 
+/// Writes what an event is known by.
+pub(super) fn event(next: u64, is_end: bool) -> String {
+    format!("{}{}", offset(next), if is_end { END } else { "" })
+}
+
+/// Reads what the last event was known by, which a client has seen: where to read on, and whether it was the end.
+pub(super) fn parse_event(text: &str) -> Option<(u64, bool)> {
+    let (offset, is_end) = text.strip_suffix(END).map_or((text, false), |offset| (offset, true));
+    Some((parse(offset)?, is_end))
+}
+
 /// The tag of a stream's state.
 pub(super) fn state_tag(tag: &StateTag) -> String {
     let StateTag { life, tail, is_closed } = tag;
@@ -34,7 +48,7 @@ pub(super) fn state_tag(tag: &StateTag) -> String {
 
 /// The tag of some messages.
 pub(super) fn range_tag(life: &str, from: u64, to: u64, is_end: bool) -> String {
-    format!("\"{life}:{from:x}:{to:x}{}\"", if is_end { ":c" } else { "" })
+    format!("\"{life}:{from:x}:{to:x}{}\"", if is_end { END } else { "" })
 }
 
 /// What a condition lists.
@@ -113,6 +127,17 @@ mod tests {
         ];
         for bad in bad {
             assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_event_tells_the_end_from_what_goes_on() {
+        assert_eq!(event(42, true), "000000000000002a:c");
+        for known in [(42, false), (0, true)] {
+            assert_eq!(parse_event(&event(known.0, known.1)), Some(known));
+        }
+        for bad in ["", ":c", "000000000000002a:", "000000000000002a:o", "000000000000002a:c:c"] {
+            assert_eq!(parse_event(bad), None, "{bad}");
         }
     }
 

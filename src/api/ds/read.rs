@@ -34,6 +34,8 @@ struct Params {
     live: Live,
     cursor: Option<String>,
     bytes_max: u64,
+    /// Whether the client has been told that the stream ends where it asks to go on.
+    has_seen_end: bool,
 }
 
 impl Params {
@@ -51,8 +53,9 @@ impl Params {
         let offset = query.text("offset")?;
         // A browser that lost its connection says what it has seen, and asks as it did at first.
         let seen = if live == Live::Events { h::text(headers, &n::LAST_EVENT_ID)? } else { None };
-        let from = match (seen.and_then(place::parse), offset.as_deref()) {
-            (Some(seen), _) => ReadFrom::At(seen),
+        let seen = seen.and_then(place::parse_event);
+        let from = match (seen, offset.as_deref()) {
+            (Some((seen, _)), _) => ReadFrom::At(seen),
             (None, None) if live == Live::No => ReadFrom::Start,
             (None, None) => {
                 return Err(Error::bad("query parameter `offset` is missing, which `live` needs"));
@@ -67,7 +70,8 @@ impl Params {
         let cursor = query.text("cursor")?;
         let bytes_max = query.u64("max-bytes")?.or(query.u64("max_bytes")?);
         let bytes_max = bytes_max.unwrap_or(ANSWER_BYTES_MAX).clamp(1, ANSWER_BYTES_MAX);
-        Ok(Self { from, live, cursor, bytes_max })
+        let has_seen_end = seen.is_some_and(|(_, is_end)| is_end);
+        Ok(Self { from, live, cursor, bytes_max, has_seen_end })
     }
 }
 
@@ -87,11 +91,26 @@ pub(super) async fn read(
     match params.live {
         Live::No => catch_up(&api, reader, &params, &headers).await,
         Live::LongPoll => long_poll((&api, terms), reader, &params).await,
+        Live::Events if params.has_seen_end && is_at_end(&reader)? => Ok(at_end(&reader)),
         Live::Events => {
             let cursor = place::cursor(api.options.clock.local_ms(), params.cursor.as_deref());
             sse::events((&api, terms), reader, params.bytes_max, cursor)
         }
     }
+}
+
+fn is_at_end(reader: &Reader) -> Result<bool> {
+    Ok(reader.is_at_tail() && reader.status()?.is_closed)
+}
+
+/// What keeps a browser from asking again and again for what has ended.
+fn at_end(reader: &Reader) -> Response {
+    Answer::empty(StatusCode::NO_CONTENT)
+        .next(reader.next())
+        .with(n::UP_TO_DATE, "true")
+        .with(n::CLOSED, "true")
+        .with(header::CACHE_CONTROL, "no-store")
+        .done()
 }
 
 /// What an answer says beside its messages.

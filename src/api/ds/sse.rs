@@ -1,12 +1,13 @@
 //! A read as server-sent events.
 //!
 //! ```text
-//! event: data                  id: <offset>
-//! data:<messages>              event: control
-//!                              data:{"streamNextOffset": …, "streamCursor": …, "upToDate": …, "streamClosed": …}
+//! id: <offset>                 id: <offset, and whether it is the end>
+//! event: data                  event: control
+//! data:<messages>              data:{"streamNextOffset": …, "streamCursor": …, "upToDate": …, "streamClosed": …}
 //! ```
-//! Every `data` is followed by its `control`. A window ends in time with one more `control`, whose cursor is above
-//! the one before: clients come back with it.
+//! Every `data` is followed by its `control`. Both have an id, which browsers come back with: one whose connection
+//! breaks between the two has seen the `data`. A window ends in time with one more `control`, whose cursor is above the
+//! one before: clients come back with it.
 
 use std::time::Duration;
 
@@ -150,6 +151,7 @@ impl Window {
         let messages = self.reader.messages(self.bytes_max).await?;
         let mut frame = String::new();
         if !messages.is_empty() {
+            write_id(&mut frame, &place::event(self.reader.next(), false));
             write_data(&mut frame, &self.content_type, &messages);
         }
         self.room = self.room.map(|room| room.saturating_sub(frame.len()));
@@ -182,17 +184,22 @@ impl Window {
         if is_end {
             self.phase = Phase::Ended;
         }
-        let next = place::offset(self.reader.next());
+        write_id(frame, &place::event(self.reader.next(), is_end));
         let control = Control {
-            stream_next_offset: next.clone(),
+            stream_next_offset: place::offset(self.reader.next()),
             stream_cursor: (!is_end).then(|| self.cursor.to_string()),
             up_to_date: is_at_tail,
             stream_closed: is_end,
         };
         let data = String::from_utf8_lossy(&respond::to_json(&control)).into_owned();
-        frame.push_str(&format!("id: {next}\nevent: control\ndata:{data}\n\n"));
+        frame.push_str(&format!("event: control\ndata:{data}\n\n"));
         Ok(())
     }
+}
+
+/// What a browser sends as `Last-Event-ID` once it has seen the event.
+fn write_id(frame: &mut String, id: &str) {
+    frame.push_str(&format!("id: {id}\n"));
 }
 
 /// Messages as one event. Text loses the difference between line ends, which is the format's own.
