@@ -27,9 +27,6 @@ const AT_ONCE: usize = 16;
 /// Bytes of the chunks that are committed together: a store that copies slowly must not leave the stream without a sign
 /// of life for long.
 const SLICE_BYTES: u64 = 128 * 1024 * 1024;
-/// From this size on, a copy within the store is worth a request of its own: reading many smaller chunks costs less
-/// than copying each of them, and makes fewer of them.
-const COPIED_BYTES_MIN: u64 = 256 * 1024;
 
 /// What became of some copies.
 enum Copied {
@@ -80,7 +77,8 @@ impl Stream {
         let mut refs = self.refs_from(manifest, wanted.start).await?;
         let whole = refs.iter().take_while(|r| r.end_seq() <= wanted.end).count();
         refs.truncate(whole);
-        let worth = refs.iter().rposition(|r| size(r) >= COPIED_BYTES_MIN).map_or(0, |last| last + 1);
+        let bytes_min = self.shared.options.shape.copied_bytes_min;
+        let worth = refs.iter().rposition(|r| size(r) >= bytes_min).map_or(0, |last| last + 1);
         refs.truncate(worth);
         if let Some(first) = refs.first_mut() {
             cut_front(first, wanted.start);

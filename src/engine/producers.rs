@@ -41,12 +41,14 @@ impl Stream {
 
     /// Makes room in the ledger of the next manifest, if it needs some.
     pub(super) async fn spill(&self, base: &Manifest, next: &mut Manifest) -> Result<()> {
-        let Some(ledger) = next.log.ledger.as_deref_mut().filter(|ledger| ledger.producers.overflow()) else {
+        let bytes_max = self.shared.options.shape.producer_bytes_max;
+        let ledger = next.log.ledger.as_deref_mut();
+        let Some(ledger) = ledger.filter(|ledger| ledger.producers.overflow(bytes_max)) else {
             return Ok(());
         };
         let now_ms = self.shared.clock.now_ms();
         let page = self.spilled(base, ledger).await?;
-        let others = ledger.producers.spill(page, now_ms);
+        let others = ledger.producers.spill(page, bytes_max, now_ms);
         let oldest_ms = others.iter().map(|known| known.at_ms).min();
         ledger.producers.page = match oldest_ms {
             None => None,

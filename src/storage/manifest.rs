@@ -20,8 +20,8 @@ use super::tail::Tail;
 use super::upkeep::{PendingCopy, Upkeep, UpkeepProto};
 use crate::types::config::{RetentionPolicy, StorageClass, StreamConfig};
 use crate::types::limits::{
-    INDEX_LEVELS_MAX, INLINE_BYTES_MAX_EXPRESS, INLINE_BYTES_MAX_STANDARD, LEDGER_BYTES_MAX,
-    MANIFEST_FIXED_BYTES_MAX, MANIFEST_REFS_MAX,
+    COPIED_BYTES_MIN, INDEX_LEVELS_MAX, INLINE_BYTES_MAX_EXPRESS, INLINE_BYTES_MAX_STANDARD,
+    LEDGER_BYTES_MAX, LEDGER_PRODUCERS_BYTES_MAX, MANIFEST_FIXED_BYTES_MAX, MANIFEST_REFS_MAX, PAGE_REFS_MAX,
 };
 use crate::types::name::StreamName;
 use crate::types::record::{FencingToken, StreamPosition};
@@ -54,20 +54,29 @@ pub struct Shape {
     pub refs_max: usize,
     /// Refs per page.
     pub page_refs_max: usize,
+    /// Producers in a ledger, as bytes.
+    pub producer_bytes_max: usize,
+    /// The smallest chunk that is worth a copy within the store.
+    pub copied_bytes_min: u64,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self {
-            inline_bytes_standard: INLINE_BYTES_MAX_STANDARD,
-            inline_bytes_express: INLINE_BYTES_MAX_EXPRESS,
-            refs_max: MANIFEST_REFS_MAX,
-            page_refs_max: crate::types::limits::PAGE_REFS_MAX,
-        }
+        Self::DEFAULT
     }
 }
 
 impl Shape {
+    /// What Leat is run with.
+    pub const DEFAULT: Self = Self {
+        inline_bytes_standard: INLINE_BYTES_MAX_STANDARD,
+        inline_bytes_express: INLINE_BYTES_MAX_EXPRESS,
+        refs_max: MANIFEST_REFS_MAX,
+        page_refs_max: PAGE_REFS_MAX,
+        producer_bytes_max: LEDGER_PRODUCERS_BYTES_MAX,
+        copied_bytes_min: COPIED_BYTES_MIN,
+    };
+
     /// The inline tail's limit for a storage class.
     #[must_use]
     pub fn inline_bytes_max(&self, class: StorageClass) -> usize {

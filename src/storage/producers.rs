@@ -12,7 +12,7 @@ use prost::Message;
 use super::frame::Damaged;
 use super::index::Ref;
 use crate::types::ledger::Producer;
-use crate::types::limits::{LEDGER_PRODUCERS_BYTES_MAX, PRODUCER_AGE_MS_MIN, PRODUCERS_BYTES_MAX};
+use crate::types::limits::{PRODUCER_AGE_MS_MIN, PRODUCERS_BYTES_MAX};
 
 /// What is remembered of a producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,14 +77,14 @@ impl Producers {
 
     /// Whether there are more in the ledger than may stay there.
     #[must_use]
-    pub fn overflow(&self) -> bool {
-        bytes(&self.newest) > LEDGER_PRODUCERS_BYTES_MAX
+    pub fn overflow(&self, bytes_max: usize) -> bool {
+        bytes(&self.newest) > bytes_max
     }
 
-    /// Leaves the newest in the ledger, and yields what the page is to hold from now on: the others, and those of the
-    /// page there is.
-    pub fn spill(&mut self, page: Vec<Known>, now_ms: u64) -> Vec<Known> {
-        let mut room = LEDGER_PRODUCERS_BYTES_MAX / 2;
+    /// Leaves the newest in the ledger, half of what may stay there, and yields what the page is to hold from now on:
+    /// the others, and those of the page there is.
+    pub fn spill(&mut self, page: Vec<Known>, bytes_max: usize, now_ms: u64) -> Vec<Known> {
+        let mut room = bytes_max / 2;
         let stay = self.newest.iter().rev().take_while(|known| {
             let fits = known.bytes() <= room;
             room = room.saturating_sub(known.bytes());
@@ -177,6 +177,8 @@ mod tests {
     use crate::storage::index::Target;
     use crate::storage::key::{DataClass, ObjectId};
 
+    const MAX: usize = 12 * 1024;
+
     fn producer(n: u64, seq: u64) -> Producer {
         Producer::new(&format!("producer-{n:027}"), 0, seq).expect("legal")
     }
@@ -211,10 +213,10 @@ mod tests {
         let mut others = Vec::new();
         for n in 0..2_000 {
             assert!(producers.remember(&producer(n, 0), n));
-            if producers.overflow() {
-                others = producers.spill(others, n);
+            if producers.overflow(MAX) {
+                others = producers.spill(others, MAX, n);
                 producers.page = Some(page(&others));
-                assert!(!producers.overflow() && producers.newest.len() > 90);
+                assert!(!producers.overflow(MAX) && producers.newest.len() > 90);
             }
         }
         assert_eq!(others.len() + producers.newest.len(), 2_000);
@@ -223,13 +225,13 @@ mod tests {
         let back = others.iter().find(|known| known.last == producer(3, 0)).cloned().expect("in the page");
         producers.recall(back);
         assert!(producers.remember(&producer(3, 1), 2_000));
-        let mut all = producers.spill(others.clone(), 2_000);
+        let mut all = producers.spill(others.clone(), MAX, 2_000);
         all.extend(producers.newest.clone());
         assert_eq!(all.len(), 2_000);
         assert!(all.contains(&Known { last: producer(3, 1), at_ms: 2_000 }));
         // Whoever was silent for a week is not.
         let mut later = Producers { newest: all, page: None };
-        let others = later.spill(Vec::new(), PRODUCER_AGE_MS_MIN + 1_000);
+        let others = later.spill(Vec::new(), MAX, PRODUCER_AGE_MS_MIN + 1_000);
         assert_eq!(others.len() + later.newest.len(), 2_000 - 1_000);
     }
 

@@ -74,6 +74,9 @@ pub const PAGE_REFS_MAX: usize = 1_024;
 pub const INDEX_LEVELS_MAX: usize = 6;
 /// Encoded size at which a block of a chunk is closed.
 pub const BLOCK_BYTES_TARGET: usize = 64 * 1024;
+/// From this size on, a chunk is copied within the store: reading many smaller ones costs less than to copy each of
+/// them, and makes fewer of them.
+pub const COPIED_BYTES_MIN: u64 = 256 * 1024;
 /// Encoded size of one chunk written by one cycle of a writer.
 pub const CHUNK_BYTES_MAX: usize = 8 * 1024 * 1024;
 

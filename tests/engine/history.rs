@@ -21,8 +21,13 @@ use crate::sweeps::assert_tidy;
 use crate::world::{Process, World, basin, batch, from_seq, name, record, target};
 
 /// Small, so that tails roll and pages fill within a history.
-const SMALL: Shape =
-    Shape { inline_bytes_standard: 1_024, inline_bytes_express: 512, refs_max: 4, page_refs_max: 4 };
+const SMALL: Shape = Shape {
+    inline_bytes_standard: 1_024,
+    inline_bytes_express: 512,
+    refs_max: 4,
+    page_refs_max: 4,
+    ..Shape::DEFAULT
+};
 /// No late write of a fault arrives later than this.
 const LATEST: Duration = Duration::from_millis(60);
 /// Longest wait for an answer; only faults without an answer need it.

@@ -15,8 +15,13 @@ use proptest::prelude::*;
 
 use crate::world::{Process, World, basin, batch, name, record, target};
 
-const SMALL: Shape =
-    Shape { inline_bytes_standard: 512, inline_bytes_express: 512, refs_max: 4, page_refs_max: 4 };
+const SMALL: Shape = Shape {
+    inline_bytes_standard: 512,
+    inline_bytes_express: 512,
+    refs_max: 4,
+    page_refs_max: 4,
+    ..Shape::DEFAULT
+};
 
 fn small_world() -> World {
     World { options: engine::Options { shape: SMALL, ..engine::Options::default() }, ..World::new() }

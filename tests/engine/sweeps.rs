@@ -25,8 +25,13 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
 /// Small, so that some appends make an index.
-const SMALL: Shape =
-    Shape { inline_bytes_standard: 1_024, inline_bytes_express: 512, refs_max: 4, page_refs_max: 4 };
+const SMALL: Shape = Shape {
+    inline_bytes_standard: 1_024,
+    inline_bytes_express: 512,
+    refs_max: 4,
+    page_refs_max: 4,
+    ..Shape::DEFAULT
+};
 
 /// Small, but with lists that are long enough to be worth merging.
 const LONG: Shape = Shape { refs_max: 8, page_refs_max: 128, ..SMALL };
