@@ -7,6 +7,7 @@
 #[path = "../support/faulty.rs"]
 mod faulty;
 
+mod buckets;
 mod counts;
 mod deletion;
 mod durable;
