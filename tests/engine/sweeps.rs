@@ -70,7 +70,9 @@ pub(crate) async fn assert_tidy(world: &World) {
     for prefix in ["data/", "index/", "due/"] {
         there.append(&mut keys(world, prefix).await);
     }
-    assert_eq!(there, named);
+    let left: Vec<_> = there.difference(&named).collect();
+    let missing: Vec<_> = named.difference(&there).collect();
+    assert!(left.is_empty() && missing.is_empty(), "left {left:#?}, missing {missing:#?}");
     assert_eq!(count(world, "catalog/").await, manifests(world).await.len(), "entries of what has ended");
 }
 

@@ -14,6 +14,7 @@ use leat::types::stream::Provision;
 use super::calls::{is_absent, read_on};
 use super::model::{Life, There};
 use super::{BUCKETS, Death, History, LATEST, Op, Round, SLOTS, at, bucket, bucket_of};
+use crate::random::PATIENCE;
 use crate::world::Process;
 
 /// What lies under every name and bucket.
@@ -195,9 +196,16 @@ impl History {
             tokio::time::sleep(LATEST * 2).await;
         }
         // Deadlines go by the machine's clock, and nothing is sent hours after it began.
+        self.settle().await;
         let this = &*self;
         futures::future::join_all(later.into_iter().map(|(by, op)| this.run(by, op))).await;
         self.look().await;
+    }
+
+    /// Waits until nothing goes on in any process, but for what hangs.
+    async fn settle(&self) {
+        let all = self.processes.iter().map(|process| process.service.settle());
+        let _ = tokio::time::timeout(PATIENCE, futures::future::join_all(all)).await;
     }
 
     /// Finds what is there, holds it against what was acknowledged, and reads all of it.
