@@ -62,6 +62,7 @@ enum Op {
         closes: bool,
         writer: Option<Writer>,
         expect: Expect,
+        waits: Waits,
     },
     Produce {
         slot: usize,
@@ -69,6 +70,7 @@ enum Op {
         sizes: Vec<usize>,
         elsewhere: usize,
         closes: bool,
+        waits: Waits,
     },
     /// The client begins a new epoch; an old one of it goes on.
     Bump {
@@ -124,6 +126,16 @@ enum Op {
     },
 }
 
+/// Whether a client waits for the answer to its first sending.
+#[derive(Clone, Copy, Debug)]
+enum Waits {
+    Always,
+    /// It does, and the answer is lost.
+    InVain,
+    /// Not for long: it goes away, or its request is cut off.
+    Shortly(u32),
+}
+
 /// Marks of a writer: above the last one it has sent, or that one again.
 #[derive(Clone, Copy, Debug)]
 enum Writer {
@@ -159,6 +171,14 @@ fn seldom() -> impl Strategy<Value = bool> {
     prop_oneof![9 => Just(false), 1 => Just(true)]
 }
 
+fn waits() -> impl Strategy<Value = Waits> {
+    prop_oneof![
+        4 => Just(Waits::Always),
+        2 => Just(Waits::InVain),
+        1 => (0u32..30).prop_map(Waits::Shortly),
+    ]
+}
+
 fn writes() -> impl Strategy<Value = Op> {
     let sizes = || prop::collection::vec(size(), 1..4);
     let writer = prop_oneof![3 => Just(None), 2 => Just(Some(Writer::Fresh)), 1 => Just(Some(Writer::Stale))];
@@ -167,10 +187,25 @@ fn writes() -> impl Strategy<Value = Op> {
         2 => Just(Expect::Now),
         1 => (1u64..4).prop_map(Expect::Past),
     ];
-    let post = (slot(), sizes(), seldom(), writer, expect)
-        .prop_map(|(slot, sizes, closes, writer, expect)| Op::Post { slot, sizes, closes, writer, expect });
-    let produce = (slot(), 0..CLIENTS, sizes(), 0usize..3, seldom()).prop_map(
-        |(slot, client, sizes, elsewhere, closes)| Op::Produce { slot, client, sizes, elsewhere, closes },
+    let post = (slot(), sizes(), seldom(), writer, expect, waits()).prop_map(
+        |(slot, sizes, closes, writer, expect, waits)| Op::Post {
+            slot,
+            sizes,
+            closes,
+            writer,
+            expect,
+            waits,
+        },
+    );
+    let produce = (slot(), 0..CLIENTS, sizes(), 0usize..3, seldom(), waits()).prop_map(
+        |(slot, client, sizes, elsewhere, closes, waits)| Op::Produce {
+            slot,
+            client,
+            sizes,
+            elsewhere,
+            closes,
+            waits,
+        },
     );
     prop_oneof![
         8 => post,
@@ -273,6 +308,8 @@ fn lifetime(idle: bool) -> Lifetime {
 struct History {
     world: World,
     processes: Vec<Process>,
+    /// Of the order in which processes get their turn.
+    seed: u64,
     model: Mutex<Model>,
     /// By name, the next mark of its writer.
     writers: Mutex<[u64; SLOTS]>,
@@ -284,29 +321,41 @@ struct History {
 }
 
 impl History {
+    /// A process that has done nothing yet.
+    fn process(&mut self) -> Process {
+        let process = self.world.process();
+        self.seed = self.seed.rotate_left(11).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        process.faults.interleave(self.seed);
+        process
+    }
+
     fn model(&self) -> std::sync::MutexGuard<'_, Model> {
         self.model.lock().expect("no panic")
     }
 }
 
-async fn run(rounds: Vec<Round>) {
+async fn run((rounds, seed): (Vec<Round>, u64)) {
     let options = engine::Options {
         shape: SMALL,
         write_timeout: Duration::from_millis(700),
         ..engine::Options::default()
     };
     let world = World { options, ..World::timed() };
-    let processes = (0..3).map(|_| world.process()).collect();
     let clients = (0..SLOTS).map(|_| (0..CLIENTS).map(|_| Some(Client::default())).collect()).collect();
     let mut history = History {
         world,
-        processes,
+        processes: Vec::new(),
+        seed,
         model: Mutex::default(),
         writers: Mutex::default(),
         clients: Mutex::new(clients),
         under: Under::default(),
         turn: Turn::default(),
     };
+    for _ in 0..3 {
+        let process = history.process();
+        history.processes.push(process);
+    }
     let make = |slot| (0, Op::Create { slot, size: None, closes: false, idle: false });
     let first = vec![make(0), make(1), (1, Op::MakeBucket { bucket: 1 })];
     history.round(Round { ops: first, faults: Vec::new(), death: None }).await;
@@ -321,7 +370,8 @@ impl History {
     async fn end(&mut self) {
         for slot in 0..SLOTS {
             let post = |by| {
-                (by, Op::Post { slot, sizes: vec![1], closes: false, writer: None, expect: Expect::Anything })
+                let (sizes, expect, waits) = (vec![1], Expect::Anything, Waits::Always);
+                (by, Op::Post { slot, sizes, closes: false, writer: None, expect, waits })
             };
             for by in 0..3 {
                 // Alone and without faults, it is foretold.
@@ -349,8 +399,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
     #[test]
-    fn every_answer_of_a_random_history_of_durable_streams_is_true(rounds in rounds()) {
+    fn every_answer_of_a_random_history_of_durable_streams_is_true(history in (rounds(), any::<u64>())) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(run(rounds));
+        runtime.block_on(run(history));
     }
 }

@@ -9,7 +9,7 @@ use leat::types::ledger::{ContentType, Refusal, Refused, StateTag, Then, WriterS
 use leat::types::stream::Provision;
 
 use super::model::{Append, Before, Mark};
-use super::{DYING, Expect, History, Op, Writer, at, bucket, content_type, lifetime};
+use super::{DYING, Expect, History, Op, Waits, Writer, at, bucket, content_type, lifetime};
 use crate::random::{PATIENCE, mark, unmark};
 
 /// What one sending of an append came to.
@@ -22,6 +22,14 @@ pub(super) enum Sent {
     Refused(Refusal),
     /// Nothing happened, and there is no stream to send it to.
     Failed,
+}
+
+/// Completes when a client has waited for as long as it does.
+async fn goes_away(waits: Waits) {
+    let Waits::Shortly(polls) = waits else { return std::future::pending().await };
+    for _ in 0..polls {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// The body of an append: values of JSON, or one text.
@@ -51,18 +59,19 @@ pub(super) fn is_absent<T>(outcome: &Result<T, Error>) -> bool {
 impl History {
     pub(super) async fn run(&self, by: usize, op: Op) {
         match op {
-            Op::Post { slot, sizes, closes, writer, expect } => {
-                self.post(by, slot, (sizes, closes), writer, expect).await;
+            Op::Post { slot, sizes, closes, writer, expect, waits } => {
+                self.post((by, waits), slot, (sizes, closes), writer, expect).await;
             }
-            Op::Produce { slot, client, sizes, elsewhere, closes } => {
+            Op::Produce { slot, client, sizes, elsewhere, closes, waits } => {
                 let sizes = if slot % 2 == 0 { sizes } else { sizes.into_iter().take(2).collect() };
-                self.produce([by, elsewhere], (slot, client), (sizes, closes)).await;
+                self.produce(([by, elsewhere], waits), (slot, client), (sizes, closes)).await;
             }
             Op::Bump { slot, client } => self.bump(slot, client),
             Op::Zombie { slot, client } => self.haunt(by, slot, client).await,
             Op::Close { slot } => {
                 let number = self.model().begin(Append { closes: true, ..Append::to(slot, 0) });
-                self.send(by, number, Post { then: Then::Close, ..Post::default() }).await;
+                let post = Post { then: Then::Close, ..Post::default() };
+                self.send((by, Waits::Always), number, post).await;
             }
             Op::Look { slot } => {
                 let before = self.model().before();
@@ -92,7 +101,6 @@ impl History {
                 let from = back.map(|back| tail.saturating_sub(back));
                 let beyond = if from.is_some() { beyond } else { 0 };
                 let fork = Some(ForkOf { source: at(source), at: from, beyond });
-                self.model().fork_tried(source, slot);
                 let lifetime = Some(lifetime(idle));
                 self.create(by, slot, size, Creation { lifetime, fork, ..Creation::default() }).await;
                 self.model().used(source, None, self.world.clock.now_ms());
@@ -143,7 +151,7 @@ impl History {
 
     async fn post(
         &self,
-        by: usize,
+        by: (usize, Waits),
         slot: usize,
         (sizes, closes): (Vec<usize>, bool),
         writer: Option<Writer>,
@@ -184,6 +192,7 @@ impl History {
         {
             let is_wanted = expected.is_none_or(|expected| expected[0] == now);
             match &sent {
+                Sent::Unclear if matches!(by.1, Waits::Shortly(_)) => {}
                 _ if now.is_closed => {
                     assert!(matches!(sent, Sent::Refused(Refusal::Closed)), "{now:?}: {sent:?}");
                 }
@@ -196,7 +205,7 @@ impl History {
     }
 
     /// Sends an append once, and takes note of what the answer says.
-    pub(super) async fn send(&self, by: usize, number: u64, post: Post) -> Sent {
+    pub(super) async fn send(&self, (by, waits): (usize, Waits), number: u64, post: Post) -> Sent {
         let (before, slot) = {
             let mut model = self.model();
             let append = model.append(number);
@@ -206,7 +215,9 @@ impl History {
             (model.before(), slot)
         };
         let service = &self.processes[by].service;
-        let outcome = self.in_time(by, service.post(&at(slot), post)).await;
+        let (target, gone) = (at(slot), goes_away(waits));
+        let call = self.in_time(by, service.post(&target, post));
+        let outcome = tokio::select! { biased; outcome = call => outcome, () = gone => None };
         let mut model = self.model();
         model.append(number).in_flight -= 1;
         let Some(outcome) = outcome.filter(|outcome| !is_unclear(outcome)) else {
@@ -256,7 +267,9 @@ impl History {
         let open = |from| self.processes[by].service.durable_reader(&target, from);
         let mut opened = open(ReadFrom::Start).await;
         if let Err(Error::Trimmed { start }) = opened {
-            assert!(self.model().may_begin_at(slot, start), "what lies before {start} is gone");
+            // A fork that is being made may begin where its source does.
+            let may_be = !self.turn.is_calm(slot) || self.model().may_begin_at(slot, start);
+            assert!(may_be, "what lies before {start} is gone");
             opened = open(ReadFrom::At(start)).await;
         }
         self.expect_there(slot, &opened);

@@ -81,6 +81,8 @@ pub(super) struct Model {
     next_append: u64,
     pub(super) appends: BTreeMap<u64, Append>,
     pub(super) lives: BTreeMap<Life, Known>,
+    /// The forks that a stream has marks of, as it was looked at last.
+    pub(super) marks: BTreeMap<Life, BTreeSet<Life>>,
     /// By slot, where a snapshot may have been put.
     pub(super) snapshots: BTreeMap<usize, BTreeSet<u64>>,
     /// By slot, whether a close was ever sent.
@@ -123,7 +125,7 @@ impl Model {
             assert!(!was_closed, "append {number} got into a closed stream");
         }
         let again = self.append(number).placed.insert(tag.life.clone(), Some(start));
-        assert!(!matches!(again, Some(Some(_))), "append {number} was accepted twice");
+        assert!(again.is_none(), "append {number} was accepted twice");
         for i in 0..count {
             self.saw(slot, &tag.life, start + i as u64, (number, i));
         }
@@ -176,10 +178,12 @@ impl Model {
         self.snapshots.entry(slot).or_default().insert(at);
     }
 
-    /// A fork of one name may be made under the other: it begins where its source does.
-    pub(super) fn fork_tried(&mut self, source: usize, slot: usize) {
-        let of_source = self.snapshots.get(&source).cloned().unwrap_or_default();
+    /// A stream is a fork: it begins where its source does.
+    pub(super) fn fork_found(&mut self, slot: usize, life: &Life, origin: (Life, u64)) {
+        let of_source = self.lives.get(&origin.0).and_then(|source| self.snapshots.get(&source.slot));
+        let of_source = of_source.cloned().unwrap_or_default();
         self.snapshots.entry(slot).or_default().extend(of_source);
+        self.life(slot, life).origin = Some(origin);
     }
 
     /// A use of the name; `life` if it is certain that this one was used.

@@ -8,7 +8,7 @@ use leat::types::ledger::{Producer, Refusal, Then};
 
 use super::calls::{Sent, body};
 use super::model::Append;
-use super::{History, content_type};
+use super::{History, Waits, content_type};
 
 /// How often a client sends what was not answered.
 const SENDS_MAX: usize = 3;
@@ -55,7 +55,7 @@ impl History {
 
     pub(super) async fn produce(
         &self,
-        processes: [usize; 2],
+        processes: ([usize; 2], Waits),
         (slot, id): (usize, usize),
         (sizes, closes): (Vec<usize>, bool),
     ) {
@@ -83,7 +83,7 @@ impl History {
         if let Some(old) = &mut client.old {
             let before = old.epoch;
             self.add(slot, id, old, (3, false));
-            self.send_all([by, by], (slot, id), old).await;
+            self.send_all(([by, by], Waits::Always), (slot, id), old).await;
             // Told of the newer one, it ends.
             client.old.take_if(|old| old.epoch != before);
         }
@@ -101,9 +101,15 @@ impl History {
     }
 
     /// Sends what is pending, all of it at once, until it is in or will never be.
-    async fn send_all(&self, processes: [usize; 2], (slot, id): (usize, usize), epoch: &mut Epoch) {
+    async fn send_all(
+        &self,
+        (processes, waits): ([usize; 2], Waits),
+        (slot, id): (usize, usize),
+        epoch: &mut Epoch,
+    ) {
         for send in 0..SENDS_MAX {
-            let by = processes[send % 2];
+            let waits = if send == 0 { waits } else { Waits::Always };
+            let by = (processes[send % 2], waits);
             let all = epoch.pending.iter().map(|pending| {
                 let Pending { number, seq, body, closes } = pending.clone();
                 let producer = Producer::new(&format!("client-{id}"), epoch.epoch, seq).expect("legal");
@@ -121,6 +127,8 @@ impl History {
             let mut is_over = None;
             for (at, outcome) in outcomes.iter().enumerate().rev() {
                 match outcome {
+                    // Nobody has heard of it.
+                    _ if matches!(waits, Waits::InVain) => {}
                     Sent::In => {
                         epoch.pending.remove(at);
                     }

@@ -7,7 +7,7 @@ use leat::service::durable::{Creation, Error, ReadFrom, Status};
 use leat::storage::documents::{Found, load_bucket, load_manifest};
 use leat::storage::identity::Identity;
 use leat::storage::key::StreamKind;
-use leat::storage::ledger::Stage;
+use leat::storage::ledger::{Ledger, Stage};
 use leat::storage::manifest::Manifest;
 use leat::types::stream::Provision;
 
@@ -189,7 +189,7 @@ impl History {
         futures::future::join_all(ops.into_iter().map(|(by, op)| this.run(by, op))).await;
         self.processes.iter().for_each(|process| process.faults.heal());
         if let Some(Death { by, .. }) = death {
-            self.processes[by] = self.world.process();
+            self.processes[by] = self.process();
         }
         if !self.turn.is_faultless {
             // What was sent and not answered may still land.
@@ -225,6 +225,7 @@ impl History {
         }
         let under = std::mem::replace(&mut self.under, Under { slots, buckets });
         (0..SLOTS).for_each(|slot| self.check_slot(slot, &under));
+        (0..SLOTS).for_each(|slot| self.check_mark(slot, &under));
         (0..BUCKETS.len()).for_each(|n| self.check_bucket(n, &under));
         for slot in 0..SLOTS {
             if let Some(status) = self.under.slots[slot].status() {
@@ -237,17 +238,21 @@ impl History {
     async fn find(&self, cold: &Process, slot: usize) -> There {
         match cold.service.durable_status(&at(slot)).await {
             Err(Error::StreamNotFound(_) | Error::BucketNotFound(_)) => There::Nothing,
-            Err(Error::Retired(_)) => There::Retired(self.manifest(slot).await.head.incarnation.to_string()),
+            Err(Error::Retired(_)) => {
+                let (life, ledger) = self.ledger(slot).await;
+                self.model().marks.insert(life.clone(), marks(&ledger));
+                There::Retired(life)
+            }
             Ok(status) => {
-                let manifest = self.manifest(slot).await;
-                let ledger = manifest.log.ledger.as_deref().expect("a ledger");
+                let (life, ledger) = self.ledger(slot).await;
                 let mut model = self.model();
+                model.marks.insert(life, marks(&ledger));
                 model.lives_for(slot, &status);
                 if let Some(origin) = &ledger.origin {
                     let beyond = if ledger.content_type.is_json() { origin.beyond } else { 0 };
                     let source = origin.source.life.to_string();
                     self.check_fork(&status.life, (&source, origin.at));
-                    model.life(slot, &status.life).origin = Some((source, origin.at + beyond));
+                    model.fork_found(slot, &status.life, (source, origin.at + beyond));
                 }
                 There::Stream(Box::new(status))
             }
@@ -268,14 +273,16 @@ impl History {
         }
     }
 
-    async fn manifest(&self, slot: usize) -> Manifest {
+    /// The life that lies under a name, and what it keeps.
+    async fn ledger(&self, slot: usize) -> (Life, Ledger) {
         let target = at(slot);
         let found = load_bucket(&*self.world.store, &target.bucket).await.expect("readable").expect("there");
         let (kind, basin) = (StreamKind::Durable, found.doc.head.incarnation);
         let identity = Identity { kind, basin, name: target.name };
         let found = load_manifest(&*self.world.store, &identity, None).await.expect("readable");
         let Found::Changed(found) = found else { panic!("{slot} is not there") };
-        found.doc
+        let ledger = found.doc.log.ledger.expect("a ledger");
+        (found.doc.head.incarnation.to_string(), *ledger)
     }
 
     /// What has become of a stream follows from what was there and from what was acknowledged.
@@ -320,6 +327,32 @@ impl History {
         };
         if (0..SLOTS).any(lives) {
             assert_eq!(*is, There::Retired(deleted.clone()), "forks of it live: {}", turn());
+        }
+    }
+
+    /// A source that is there has a mark of every fork that is there, and of none that was deleted in peace.
+    fn check_mark(&self, slot: usize, under: &Under) {
+        let model = self.model();
+        let marks = |fork: &Life| {
+            let (source, _) = model.lives[fork].origin.as_ref()?;
+            let is_there = self.under.slots.iter().any(|there| match there {
+                There::Stream(status) => status.life == *source,
+                There::Retired(life) => life == source,
+                There::Nothing => false,
+            });
+            model.marks.get(source).filter(|_| is_there)
+        };
+        if let Some((fork, marks)) = self.under.slots[slot].life().and_then(|fork| Some((fork, marks(fork)?)))
+        {
+            assert!(marks.contains(fork), "{slot} is a fork without a mark");
+        }
+        let is_deleted = self.turn.is_faultless && self.turn.acks().deleted[slot];
+        let was =
+            under.slots[slot].life().filter(|life| is_deleted && self.under.slots[slot].life() != Some(life));
+        // A fork that has forks itself is kept in mind, and so is its mark.
+        let was = was.filter(|_| self.under.slots[slot].is_nothing());
+        if let Some((fork, marks)) = was.and_then(|fork| Some((fork, marks(fork)?))) {
+            assert!(!marks.contains(fork), "{slot} was a fork and is still marked");
         }
     }
 
@@ -379,4 +412,9 @@ impl History {
             assert_eq!(cold.service.bucket(&bucket(n)).await.expect("there").streams, streams);
         }
     }
+}
+
+/// The lives of the forks that a stream has a mark of.
+fn marks(ledger: &Ledger) -> BTreeSet<Life> {
+    ledger.forks.iter().map(|fork| fork.life.to_string()).collect()
 }
