@@ -52,6 +52,7 @@ const PURE: [&str; 34] = [
     "src/engine/admission.rs",
     "src/engine/entry.rs",
     "src/sweeper/plan.rs",
+    "src/inspect/ledger.rs",
     "src/inspect/show.rs",
     "src/setup/plan.rs",
     "src/service/durable/messages.rs",
