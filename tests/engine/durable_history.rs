@@ -91,6 +91,11 @@ enum Op {
         slot: usize,
         bytes: u64,
     },
+    /// Reads from the end on what comes in so many milliseconds.
+    Follow {
+        slot: usize,
+        ms: u64,
+    },
     /// So many messages before the end.
     Snapshot {
         slot: usize,
@@ -101,6 +106,7 @@ enum Op {
         size: Option<usize>,
         closes: bool,
         idle: bool,
+        maker: Maker,
     },
     Fork {
         slot: usize,
@@ -124,6 +130,15 @@ enum Op {
     Later {
         minutes: u64,
     },
+}
+
+/// What comes with the first content of a stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Maker {
+    Nobody,
+    Writer,
+    /// A producer, which sends it once more, as an append.
+    Producer,
 }
 
 /// Whether a client waits for the answer to its first sending.
@@ -218,8 +233,9 @@ fn writes() -> impl Strategy<Value = Op> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let create = (slot(), prop::option::of(size()), seldom(), any::<bool>())
-        .prop_map(|(slot, size, closes, idle)| Op::Create { slot, size, closes, idle });
+    let maker = prop_oneof![2 => Just(Maker::Nobody), 1 => Just(Maker::Writer), 1 => Just(Maker::Producer)];
+    let create = (slot(), prop::option::of(size()), seldom(), any::<bool>(), maker)
+        .prop_map(|(slot, size, closes, idle, maker)| Op::Create { slot, size, closes, idle, maker });
     // Of the same type.
     let pair = prop_oneof![
         3 => Just((0usize, 2usize)),
@@ -240,14 +256,39 @@ fn op() -> impl Strategy<Value = Op> {
         24 => writes(),
         2 => slot().prop_map(|slot| Op::Look { slot }),
         3 => (slot(), 100u64..4_000).prop_map(|(slot, bytes)| Op::Read { slot, bytes }),
+        1 => (slot(), 1u64..20).prop_map(|(slot, ms)| Op::Follow { slot, ms }),
         6 => create,
         4 => fork,
         3 => slot().prop_map(|slot| Op::Delete { slot }),
         1 => (0..BUCKETS.len()).prop_map(|bucket| Op::MakeBucket { bucket }),
         2 => (0..BUCKETS.len()).prop_map(|bucket| Op::DropBucket { bucket }),
         3 => Just(Op::Sweep),
-        2 => (1u64..300).prop_map(|minutes| Op::Later { minutes }),
+        2 => later(),
     ]
+}
+
+/// Within a lifetime, as a rule.
+fn later() -> impl Strategy<Value = Op> {
+    prop_oneof![3 => 1u64..45, 1 => 45u64..300].prop_map(|minutes| Op::Later { minutes })
+}
+
+/// Who deletes a bucket that has just become empty, and who creates a stream in it.
+fn contest() -> impl Strategy<Value = Vec<Vec<(usize, Op)>>> {
+    let contender = prop_oneof![
+        3 => Just(Op::DropBucket { bucket: 1 }),
+        3 => (3usize..SLOTS, prop::option::of(size()), any::<bool>()).prop_map(|(slot, size, idle)| {
+            Op::Create { slot, size, closes: false, idle, maker: Maker::Nobody }
+        }),
+        1 => Just(Op::MakeBucket { bucket: 1 }),
+        1 => Just(Op::Sweep),
+    ];
+    let contest = prop::collection::vec((0usize..3, contender), 2..7);
+    (contest, contest_begins()).prop_map(|(contest, begins)| vec![begins, contest])
+}
+
+fn contest_begins() -> impl Strategy<Value = Vec<(usize, Op)>> {
+    let empties = STRICT.map(|slot| (0, Op::Delete { slot }));
+    Just(empties.into_iter().chain([(1, Op::MakeBucket { bucket: 1 })]).collect())
 }
 
 fn places() -> impl Strategy<Value = (Operation, &'static str)> {
@@ -271,7 +312,8 @@ fn places() -> impl Strategy<Value = (Operation, &'static str)> {
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    let ops = prop::collection::vec((0usize..3, op()), 1..8);
+    let ops = prop::collection::vec((0usize..3, op()), 1..8).prop_map(|ops| vec![ops]);
+    let ops = prop_oneof![7 => ops.boxed(), 1 => contest().boxed()];
     // Some rounds without, so that answers can be foretold.
     let faults = prop_oneof![
         1 => Just(Vec::new()),
@@ -280,8 +322,12 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
     let dies = prop_oneof![Just(Fault::Hang), Just(Fault::DropAfterApply), Just(Fault::Unavailable)];
     let death = (0usize..3, 0usize..12, dies).prop_map(|(by, skip, fault)| Death { by, skip, fault });
     let death = prop_oneof![4 => Just(None), 1 => death.prop_map(Some)];
-    let round = (ops, faults, death).prop_map(|(ops, faults, death)| Round { ops, faults, death });
-    prop::collection::vec(round, 3..11)
+    let rounds = (ops, faults, death).prop_map(|(mut ops, faults, death)| {
+        let last = ops.pop().unwrap_or_default();
+        let before = ops.into_iter().map(|ops| Round { ops, faults: Vec::new(), death: None });
+        before.chain([Round { ops: last, faults, death }]).collect::<Vec<_>>()
+    });
+    prop::collection::vec(rounds, 3..11).prop_map(|rounds| rounds.concat())
 }
 
 fn bucket(bucket: usize) -> BucketName {
@@ -356,7 +402,7 @@ async fn run((rounds, seed): (Vec<Round>, u64)) {
         let process = history.process();
         history.processes.push(process);
     }
-    let make = |slot| (0, Op::Create { slot, size: None, closes: false, idle: false });
+    let make = |slot| (0, Op::Create { slot, size: None, closes: false, idle: false, maker: Maker::Nobody });
     let first = vec![make(0), make(1), (1, Op::MakeBucket { bucket: 1 })];
     history.round(Round { ops: first, faults: Vec::new(), death: None }).await;
     for round in rounds {

@@ -1,15 +1,17 @@
 //! The operations, and what each answer says for certain.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use leat::service;
 use leat::service::durable::{
     Creation, Error, ForkOf, Outcome, Post, Posted, ReadFrom, Reader, Status, StreamSnapshot,
 };
-use leat::types::ledger::{ContentType, Refusal, Refused, StateTag, Then, WriterSeq};
+use leat::types::ledger::{ContentType, Producer, Refusal, Refused, StateTag, Then, WriterSeq};
 use leat::types::stream::Provision;
 
 use super::model::{Append, Before, Mark};
-use super::{DYING, Expect, History, Op, Waits, Writer, at, bucket, content_type, lifetime};
+use super::{CLIENTS, DYING, Expect, History, Maker, Op, Waits, Writer, at, bucket, content_type, lifetime};
 use crate::random::{PATIENCE, mark, unmark};
 
 /// What one sending of an append came to.
@@ -41,6 +43,10 @@ pub(super) fn body(slot: usize, number: u64, sizes: &[usize]) -> Bytes {
         false => texts.concat(),
     }
     .into()
+}
+
+fn writer_mark(n: u64) -> WriterSeq {
+    WriterSeq::new(format!("{n:06}").as_bytes()).expect("legal")
 }
 
 pub(super) fn mark_of(message: &[u8]) -> Mark {
@@ -86,15 +92,18 @@ impl History {
             Op::Read { slot, bytes } => {
                 let _ = self.in_time(by, self.read(by, slot, bytes)).await;
             }
+            Op::Follow { slot, ms } => {
+                let _ = self.in_time(by, self.follow(by, slot, Duration::from_millis(ms))).await;
+            }
             Op::Snapshot { slot, back } => self.snapshot(by, slot, back).await,
-            Op::Create { slot, size, closes, idle } => {
+            Op::Create { slot, size, closes, idle, maker } => {
                 let creation = Creation {
                     content_type: Some(content_type(slot)),
                     lifetime: Some(lifetime(idle)),
                     then: if closes { Then::Close } else { Then::Open },
                     ..Creation::default()
                 };
-                self.create(by, slot, size, creation).await;
+                self.create(by, slot, (size, maker), creation).await;
             }
             Op::Fork { slot, source, back, beyond, size, idle } => {
                 let tail = self.tail(source);
@@ -102,7 +111,8 @@ impl History {
                 let beyond = if from.is_some() { beyond } else { 0 };
                 let fork = Some(ForkOf { source: at(source), at: from, beyond });
                 let lifetime = Some(lifetime(idle));
-                self.create(by, slot, size, Creation { lifetime, fork, ..Creation::default() }).await;
+                let creation = Creation { lifetime, fork, ..Creation::default() };
+                self.create(by, slot, (size, Maker::Nobody), creation).await;
                 self.model().used(source, None, self.world.clock.now_ms());
             }
             Op::Delete { slot } => {
@@ -149,6 +159,12 @@ impl History {
         assert!(!is_there || !is_absent(outcome), "{slot} is there: {outcome:?}");
     }
 
+    fn next_mark(&self, slot: usize, writer: Writer) -> u64 {
+        let last = &mut self.writers.lock().expect("no panic")[slot];
+        *last += u64::from(matches!(writer, Writer::Fresh));
+        *last
+    }
+
     async fn post(
         &self,
         by: (usize, Waits),
@@ -158,11 +174,7 @@ impl History {
         expect: Expect,
     ) {
         let sizes = if slot.is_multiple_of(2) { sizes } else { sizes[..1].to_vec() };
-        let writer_seq = writer.map(|writer| {
-            let last = &mut self.writers.lock().expect("no panic")[slot];
-            *last += u64::from(matches!(writer, Writer::Fresh));
-            *last
-        });
+        let writer_seq = writer.map(|writer| self.next_mark(slot, writer));
         let now = self.under.slots[slot].status().map(Status::tag);
         let expected = match (expect, now.clone()) {
             (Expect::Anything, _) | (_, None) => None,
@@ -175,7 +187,7 @@ impl History {
         let post = Post {
             content_type: Some(content_type(slot)),
             body: body(slot, number, &sizes),
-            writer_seq: writer_seq.map(|n| WriterSeq::new(format!("{n:06}").as_bytes()).expect("legal")),
+            writer_seq: writer_seq.map(writer_mark),
             then: if closes { Then::Close } else { Then::Open },
             expected: expected.clone(),
             ..Post::default()
@@ -206,13 +218,16 @@ impl History {
 
     /// Sends an append once, and takes note of what the answer says.
     pub(super) async fn send(&self, (by, waits): (usize, Waits), number: u64, post: Post) -> Sent {
-        let (before, slot) = {
+        let (before, slot, is_repeat) = {
             let mut model = self.model();
             let append = model.append(number);
             append.in_flight += 1;
             let slot = append.slot;
+            let life = self.under.slots[slot].life().filter(|_| self.turn.is_calm(slot));
+            let is_repeat =
+                append.producer.is_some() && life.is_some_and(|life| append.placed.contains_key(life));
             model.used(slot, None, self.world.clock.now_ms());
-            (model.before(), slot)
+            (model.before(), slot, is_repeat)
         };
         let service = &self.processes[by].service;
         let (target, gone) = (at(slot), goes_away(waits));
@@ -252,6 +267,8 @@ impl History {
                     let tag = StateTag { life: life.clone(), tail, is_closed };
                     model.saw_state(slot, &before, &tag);
                 }
+                let may_be = !is_repeat || matches!(why, Refusal::StaleEpoch { .. });
+                assert!(may_be, "append {number} is in, and its repeat was refused: {why:?}");
                 Sent::Refused(why)
             }
             Err(Error::OtherState) => Sent::Refused(Refusal::OtherState),
@@ -291,6 +308,28 @@ impl History {
         }
     }
 
+    /// What comes is what lies there in the end.
+    async fn follow(&self, by: usize, slot: usize, longest: Duration) {
+        let before = self.model().before();
+        self.model().used(slot, None, self.world.clock.now_ms());
+        let opened = self.processes[by].service.durable_reader(&at(slot), ReadFrom::Tail).await;
+        self.expect_there(slot, &opened);
+        let Ok(mut reader) = opened else { return };
+        self.model().saw_state(slot, &before, &reader.status().expect("a ledger").tag());
+        let life = reader.status().expect("a ledger").life;
+        while let Ok(true) = reader.wait(longest).await {
+            let Ok(read) = read_on(&mut reader, 500).await else { return };
+            let status = reader.status().expect("a ledger");
+            assert_eq!(status.life, life, "a reader goes over to another life");
+            let mut model = self.model();
+            read.into_iter().for_each(|(offset, mark)| model.saw(slot, &life, offset, mark));
+            model.saw_state(slot, &before, &status.tag());
+            if status.is_closed {
+                return;
+            }
+        }
+    }
+
     async fn snapshot(&self, by: usize, slot: usize, back: u64) {
         let offset = self.tail(slot).saturating_sub(back);
         let now_ms = self.world.clock.now_ms();
@@ -313,32 +352,66 @@ impl History {
         }
     }
 
-    async fn create(&self, by: usize, slot: usize, size: Option<usize>, creation: Creation) {
+    async fn create(
+        &self,
+        by: usize,
+        slot: usize,
+        (size, maker): (Option<usize>, Maker),
+        creation: Creation,
+    ) {
         let sizes: Vec<_> = size.into_iter().collect();
         let closes = creation.then == Then::Close;
+        let writer_seq = (maker == Maker::Writer).then(|| self.next_mark(slot, Writer::Fresh));
         let (number, before) = {
             let mut model = self.model();
-            let append = Append { closes, in_flight: 1, ..Append::to(slot, sizes.len()) };
+            let append = Append { closes, in_flight: 1, writer_seq, ..Append::to(slot, sizes.len()) };
             (model.begin(append), model.before())
         };
+        let producer = (maker == Maker::Producer).then(|| {
+            // An epoch of its own: its number.
+            self.model().append(number).producer = Some((CLIENTS, number, 0));
+            Producer::new("maker", number, 0).expect("legal")
+        });
         let body = if sizes.is_empty() { Bytes::new() } else { body(slot, number, &sizes) };
-        let creation = Creation { body, ..creation };
+        let post = Post {
+            content_type: (!body.is_empty()).then(|| content_type(slot)),
+            body: body.clone(),
+            producer: producer.clone(),
+            then: creation.then,
+            ..Post::default()
+        };
+        let is_repeated = producer.is_some() && (closes || !body.is_empty());
+        let creation = Creation { body, producer, writer_seq: writer_seq.map(writer_mark), ..creation };
+        self.create_once(by, slot, (number, &before, sizes.len() as u64), &creation).await;
+        if is_repeated {
+            // It is in, or gets in now.
+            self.send((by, Waits::Always), number, post).await;
+        }
+    }
+
+    async fn create_once(
+        &self,
+        by: usize,
+        slot: usize,
+        (number, before, count): (u64, &Before, u64),
+        creation: &Creation,
+    ) {
         let service = &self.processes[by].service;
-        let outcome = self.in_time(by, service.create_durable(&at(slot), &creation)).await;
+        let outcome = self.in_time(by, service.create_durable(&at(slot), creation)).await;
         let mut model = self.model();
         model.append(number).in_flight = 0;
         let Some(outcome) = outcome.filter(|outcome| !is_unclear(outcome)) else {
             model.append(number).is_unclear = true;
             return;
         };
-        self.turn.created(slot, &self.under, &creation, &outcome);
+        self.turn.created(slot, &self.under, creation, &outcome);
         let Ok((status, provision)) = outcome else { return };
         if provision == Provision::Created {
             let start = creation.fork.is_none().then_some(0);
             model.append(number).placed.insert(status.life.clone(), start);
-            self.check_new(&before, &status, (creation.fork.is_none(), sizes.len() as u64));
+            self.check_new(before, &status, (creation.fork.is_none(), count));
         }
-        model.saw_state(slot, &before, &status.tag());
+        model.saw_state(slot, before, &status.tag());
         model.lives_for(slot, &status);
     }
 

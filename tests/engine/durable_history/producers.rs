@@ -91,11 +91,16 @@ impl History {
     }
 
     fn add(&self, slot: usize, id: usize, epoch: &mut Epoch, (size, closes): (usize, bool)) {
-        let sizes = if slot.is_multiple_of(2) { vec![size, 1] } else { vec![size] };
+        let sizes = match slot.is_multiple_of(2) {
+            // A close alone.
+            _ if closes && size < 20 => Vec::new(),
+            true => vec![size, 1],
+            false => vec![size],
+        };
         let append =
             Append { producer: Some((id, epoch.epoch, epoch.next)), closes, ..Append::to(slot, sizes.len()) };
         let number = self.model().begin(append);
-        let body = body(slot, number, &sizes);
+        let body = if sizes.is_empty() { Bytes::new() } else { body(slot, number, &sizes) };
         epoch.pending.push_back(Pending { number, seq: epoch.next, body, closes });
         epoch.next += 1;
     }
@@ -114,7 +119,7 @@ impl History {
                 let Pending { number, seq, body, closes } = pending.clone();
                 let producer = Producer::new(&format!("client-{id}"), epoch.epoch, seq).expect("legal");
                 let post = Post {
-                    content_type: Some(content_type(slot)),
+                    content_type: (!body.is_empty()).then(|| content_type(slot)),
                     body,
                     producer: Some(producer),
                     then: if closes { Then::Close } else { Then::Open },

@@ -78,7 +78,8 @@ impl Turn {
                 | Op::Close { slot }
                 | Op::Snapshot { slot, .. }
                 | Op::Look { slot }
-                | Op::Read { slot, .. } => turn.touches[slot] += 1,
+                | Op::Read { slot, .. }
+                | Op::Follow { slot, .. } => turn.touches[slot] += 1,
                 Op::Sweep | Op::Later { .. } => {}
             }
         }
