@@ -354,6 +354,8 @@ fn lifetime(idle: bool) -> Lifetime {
 struct History {
     world: World,
     processes: Vec<Process>,
+    /// Nothing has gone wrong and nothing has ended by itself so far.
+    is_clean: bool,
     /// Of the order in which processes get their turn.
     seed: u64,
     model: Mutex<Model>,
@@ -391,6 +393,7 @@ async fn run((rounds, seed): (Vec<Round>, u64)) {
     let mut history = History {
         world,
         processes: Vec::new(),
+        is_clean: true,
         seed,
         model: Mutex::default(),
         writers: Mutex::default(),
@@ -433,7 +436,7 @@ impl History {
         self.look().await;
         assert_tidy(&self.world).await;
         self.check_kinship(&manifests(&self.world).await);
-        self.check_buckets().await;
+        self.check_counts().await;
     }
 }
 

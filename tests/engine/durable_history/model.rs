@@ -209,6 +209,10 @@ impl Model {
         known.and_then(|k| k.lifetime.ends_ms(k.used_ms.0)).is_some_and(|ends_ms| ends_ms <= now_ms)
     }
 
+    pub(super) fn has_any_expired(&self, now_ms: u64) -> bool {
+        self.lives.keys().any(|life| self.may_have_expired(life, now_ms))
+    }
+
     /// A use is recorded with a quarter of the lifetime after it, so a stream ends up to that much later.
     pub(super) fn must_have_expired(&self, life: &Life, now_ms: u64) -> bool {
         self.lives.get(life).is_some_and(|known| match known.lifetime {

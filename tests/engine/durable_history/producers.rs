@@ -77,9 +77,16 @@ impl History {
         self.put(slot, id, client);
     }
 
-    /// The former one goes on with what it had, and one more.
+    /// The former one goes on with what it had, and one more. If there is none, the client starts again first, and
+    /// the new one is heard of before the old one.
     pub(super) async fn haunt(&self, by: usize, slot: usize, id: usize) {
         let Some(mut client) = self.take(slot, id) else { return };
+        if client.old.is_none() {
+            client.old = Some(client.now.clone());
+            client.now.above(0);
+            self.add(slot, id, &mut client.now, (3, false));
+            self.send_all(([by, by], Waits::Always), (slot, id), &mut client.now).await;
+        }
         if let Some(old) = &mut client.old {
             let before = old.epoch;
             self.add(slot, id, old, (3, false));

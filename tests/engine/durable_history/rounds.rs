@@ -233,6 +233,10 @@ impl History {
                 self.check_content(&cold, slot, &status.clone()).await;
             }
         }
+        self.is_clean &= self.turn.is_faultless && !self.model().has_any_expired(self.world.clock.now_ms());
+        if self.is_clean {
+            self.check_counts().await;
+        }
         self.turn = Turn::default();
     }
 
@@ -405,7 +409,7 @@ impl History {
     }
 
     /// A bucket counts what is there.
-    pub(super) async fn check_buckets(&self) {
+    pub(super) async fn check_counts(&self) {
         let cold = self.world.process();
         for n in (0..BUCKETS.len()).filter(|n| self.under.buckets[*n]) {
             let of_it = (0..SLOTS).filter(|slot| bucket_of(*slot) == n);
