@@ -18,7 +18,7 @@ use crate::secret::AuthConfig;
 use crate::store::StoreUrl;
 use crate::telemetry::LogFormat;
 use crate::types::config::StorageClass;
-use crate::types::name::{BasinName, StreamName};
+use crate::types::name::{PlaceName, StreamName};
 
 /// Everything a process is told, checked.
 #[derive(Debug)]
@@ -106,9 +106,9 @@ pub struct SweepConfig {
 /// A look into a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InspectConfig {
-    /// Which basin; default the store.
-    pub basin: Option<BasinName>,
-    /// Which stream of it; default the basin.
+    /// Which basin, or which bucket with `--bucket`; default the store.
+    pub place: Option<PlaceName>,
+    /// Which stream of it; default all of them.
     pub stream: Option<StreamName>,
     /// `--verify`: read everything, and tell what is wrong.
     pub verify: bool,
@@ -291,7 +291,7 @@ fn sweep(checker: &mut Checker<'_>, args: SweepArgs, role: fn(SweepConfig) -> Ro
 fn inspect(checker: &mut Checker<'_>, args: InspectArgs) -> Config {
     let (store, log) = checker.common(args.common);
     let config = InspectConfig {
-        basin: checker.basin(args.basin.as_deref()),
+        place: checker.place(args.place.as_deref(), args.bucket),
         stream: checker.stream(args.stream.as_deref()),
         verify: args.verify,
         format: checker.report_format(&args.format),
@@ -315,6 +315,7 @@ fn is_loopback(address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::name::{BasinName, BucketName};
 
     /// What AWS sets for every function.
     const FUNCTION: [(&str, &str); 4] = [
@@ -425,13 +426,17 @@ mod tests {
             Ok(other) => panic!("{other:?}"),
             Err(lines) => Err(lines),
         };
-        assert_eq!(look(&["inspect"]).map(|config| (config.basin, config.verify)), Ok((None, false)));
+        assert_eq!(look(&["inspect"]).map(|config| (config.place, config.verify)), Ok((None, false)));
         let config = look(&["inspect", "demo-basin", "a/b", "--verify", "--format=json"]).expect("legal");
-        assert_eq!(config.basin, BasinName::try_from("demo-basin").ok());
+        assert_eq!(config.place, BasinName::try_from("demo-basin").map(PlaceName::Basin).ok());
         assert_eq!(config.stream, StreamName::try_from("a/b").ok());
         assert!(config.verify && config.format == ReportFormat::Json);
         let bad = look(&["inspect", "Demo", ".."]).expect_err("neither is a name");
         assert_eq!(bad.len(), 2, "{bad:?}");
+        let config = look(&["inspect", "--bucket", "some_bucket", "a/b"]).expect("legal");
+        assert_eq!(config.place, BucketName::try_from("some_bucket").map(PlaceName::Bucket).ok());
+        assert_eq!(look(&["inspect", "some_bucket"]).expect_err("no basin").len(), 1);
+        assert_eq!(look(&["inspect", "--bucket"]).expect_err("which?").len(), 1);
     }
 
     #[test]

@@ -158,16 +158,16 @@ async fn run_sweep(config: SweepConfig, store: &StoreConfig) -> Result<ExitCode,
 }
 
 async fn run_inspect(config: &InspectConfig, store: &StoreConfig) -> Result<ExitCode, BoxError> {
-    let (basin, stream) = (config.basin.as_ref(), config.stream.as_ref());
+    let (place, stream) = (config.place.as_ref(), config.stream.as_ref());
     // A look changes nothing, so the store need not keep its word.
     let (store, _) = connect(store).await?;
     let inspector = Inspector::new(store, Clock::system().now_ms());
     if config.verify {
-        let verified = inspector.verify(basin, stream).await?;
+        let verified = inspector.verify(place, stream).await?;
         report(config.format, &verified)?;
         return Ok(if verified.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    report(config.format, &inspector.view(basin, stream).await?)?;
+    report(config.format, &inspector.view(place, stream).await?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -220,11 +220,16 @@ pub(super) struct InspectArgs {
     #[command(flatten)]
     pub(super) common: CommonArgs,
 
-    /// Show this basin instead of the store
-    pub(super) basin: Option<String>,
+    /// Show this basin, or with --bucket this bucket, instead of the store
+    #[arg(value_name = "BASIN")]
+    pub(super) place: Option<String>,
 
     /// Show this stream of it
     pub(super) stream: Option<String>,
+
+    /// The name is that of a bucket of Durable Streams
+    #[arg(long)]
+    pub(super) bucket: bool,
 
     /// Read everything that would be shown, and tell what is not as it should be
     #[arg(long)]

@@ -12,7 +12,7 @@ use crate::store::{StoreUrl, UrlError};
 use crate::telemetry::{self, LogFormat};
 use crate::types::config::StorageClass;
 use crate::types::limits::LOCATION_BYTES_MAX;
-use crate::types::name::{BasinName, StreamName};
+use crate::types::name::{BasinName, BucketName, InvalidName, PlaceName, StreamName};
 
 const STORE_FOLDER_DEFAULT: &str = "leat-data";
 
@@ -158,8 +158,15 @@ impl<'a> Checker<'a> {
         }
     }
 
-    pub(super) fn basin(&mut self, text: Option<&str>) -> Option<BasinName> {
-        BasinName::try_from(text?).map_err(|error| self.problem(format!("BASIN: {error}"))).ok()
+    pub(super) fn place(&mut self, text: Option<&str>, is_bucket: bool) -> Option<PlaceName> {
+        let place = match (text, is_bucket) {
+            (None, false) => return None,
+            (None, true) => Err(InvalidName("--bucket must be followed by the name of a bucket".to_owned())),
+            (Some(text), false) => BasinName::try_from(text).map(PlaceName::Basin),
+            (Some(text), true) => BucketName::try_from(text).map(PlaceName::Bucket),
+        };
+        let field = if is_bucket { "BUCKET" } else { "BASIN" };
+        place.map_err(|error| self.problem(format!("{field}: {error}"))).ok()
     }
 
     pub(super) fn stream(&mut self, text: Option<&str>) -> Option<StreamName> {

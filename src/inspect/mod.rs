@@ -2,6 +2,7 @@
 //!
 //! It reads and never writes. What it shows of a stream is one version of its manifest, with everything under it.
 
+mod ledger;
 mod show;
 mod verify;
 
@@ -10,18 +11,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use show::{BasinView, LevelView, RefView, StoreView, StreamView};
+pub use ledger::{KinView, LedgerView, OriginView, PageView, ProducerView, SnapshotView};
+pub use show::{LevelView, PlaceLine, PlaceView, RefView, StoreView, StreamView};
 pub use verify::Finding;
 
-use crate::storage::documents::{Found, load_basin, load_manifest};
-use crate::storage::head::State;
+use crate::storage::documents::{Found, load_basin, load_bucket, load_manifest};
+use crate::storage::head::{Head, State};
 use crate::storage::identity::Identity;
 use crate::storage::key::{self, CatalogEntry, Incarnation, StreamKind};
 use crate::storage::manifest::Manifest;
-use crate::storage::meta::{BasinRecord, StoreRecord};
+use crate::storage::meta::StoreRecord;
 use crate::storage::{self};
 use crate::store::{ListQuery, Store};
-use crate::types::name::{BasinName, BucketName, StreamName};
+use crate::types::name::{BasinName, BucketName, PlaceName, StreamName};
 
 /// Keys asked for in one request.
 const LIST_KEYS: usize = 1_000;
@@ -29,14 +31,14 @@ const LIST_KEYS: usize = 1_000;
 /// Why something cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No such basin.
-    #[error("there is no basin `{0}`")]
-    NoBasin(BasinName),
+    /// No such basin or bucket.
+    #[error("there is no {0}")]
+    NoPlace(PlaceName),
     /// No such stream.
-    #[error("there is no stream `{stream}` in basin `{basin}`")]
+    #[error("there is no stream `{stream}` in {place}")]
     NoStream {
         /// Where it was looked for.
-        basin: BasinName,
+        place: PlaceName,
         /// What was looked for.
         stream: StreamName,
     },
@@ -61,10 +63,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum View {
-    /// The store and its basins.
+    /// The store, its basins and its buckets.
     Store(StoreView),
-    /// A basin and its streams.
-    Basin(BasinView),
+    /// A basin or a bucket, and its streams.
+    Place(PlaceView),
     /// A stream.
     Stream(Box<StreamView>),
 }
@@ -73,7 +75,7 @@ impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(store) => store.fmt(f),
-            Self::Basin(basin) => basin.fmt(f),
+            Self::Place(place) => place.fmt(f),
             Self::Stream(stream) => stream.fmt(f),
         }
     }
@@ -93,13 +95,13 @@ impl Inspector {
         Self { store, now_ms }
     }
 
-    /// Shows the store, a basin or a stream.
-    pub async fn view(&self, basin: Option<&BasinName>, stream: Option<&StreamName>) -> Result<View> {
-        Ok(match (basin, stream) {
+    /// Shows the store, a basin or a bucket, or a stream.
+    pub async fn view(&self, place: Option<&PlaceName>, stream: Option<&StreamName>) -> Result<View> {
+        Ok(match (place, stream) {
             (None, _) => View::Store(self.view_store().await?),
-            (Some(basin), None) => View::Basin(self.view_basin(basin).await?),
-            (Some(basin), Some(stream)) => {
-                let (_, manifest) = self.stream(basin, stream).await?;
+            (Some(place), None) => View::Place(self.view_place(place).await?),
+            (Some(place), Some(stream)) => {
+                let manifest = self.stream(place, stream).await?;
                 View::Stream(Box::new(StreamView::of(stream, &manifest, self.now_ms)))
             }
         })
@@ -109,41 +111,57 @@ impl Inspector {
         let object = self.store.get(key::STORE).await?.ok_or(Error::NoStore)?;
         let record =
             StoreRecord::decode(&object.bytes).map_err(|e| storage::Error::damaged(key::STORE, e))?;
-        let mut basins = Vec::new();
+        let (mut basins, mut buckets) = (Vec::new(), Vec::new());
         for name in self.basin_names().await? {
-            basins.extend(load_basin(&*self.store, &name).await?.map(|found| found.doc));
+            basins.extend(self.load(&PlaceName::Basin(name)).await?.map(|(_, line)| line));
         }
-        Ok(StoreView::of(&record, &basins))
+        for name in self.bucket_names().await? {
+            buckets.extend(self.load(&PlaceName::Bucket(name)).await?.map(|(_, line)| line));
+        }
+        Ok(StoreView::of(&record, basins, buckets))
     }
 
-    async fn view_basin(&self, name: &BasinName) -> Result<BasinView> {
-        let record = self.basin(name).await?;
+    async fn view_place(&self, name: &PlaceName) -> Result<PlaceView> {
+        let (head, place) = self.place(name).await?;
         let mut streams = Vec::new();
-        for entry in self.entries(record.head.incarnation).await? {
-            if let Some(manifest) = self.manifest(record.head.incarnation, &entry.name).await? {
+        for entry in self.entries(head.incarnation).await? {
+            let identity = identity(name, head.incarnation, &entry.name);
+            if let Some(manifest) = self.manifest_of(&identity).await? {
                 let view = StreamView::of(&entry.name, &manifest, self.now_ms);
                 streams.push(StreamView { refs: Vec::new(), ..view });
             }
         }
-        Ok(BasinView::of(&record, streams))
+        Ok(PlaceView { kind: name.kind(), place, streams })
     }
 
-    async fn basin(&self, name: &BasinName) -> Result<BasinRecord> {
-        match load_basin(&*self.store, name).await? {
-            Some(found) if found.doc.head.state != State::Tombstone => Ok(found.doc),
-            _ => Err(Error::NoBasin(name.clone())),
-        }
+    /// The record of a basin or a bucket, whatever its state.
+    async fn load(&self, name: &PlaceName) -> Result<Option<(Head, PlaceLine)>> {
+        let found = match name {
+            PlaceName::Basin(name) => {
+                let found = load_basin(&*self.store, name).await?;
+                found.map(|found| (found.doc.head, found.doc.created_at_ms))
+            }
+            PlaceName::Bucket(name) => {
+                let found = load_bucket(&*self.store, name).await?;
+                found.map(|found| (found.doc.head, found.doc.created_at_ms))
+            }
+        };
+        Ok(found.map(|(head, created_at_ms)| {
+            let line = PlaceLine::of(name, head.state, created_at_ms);
+            (head, line)
+        }))
     }
 
-    async fn stream(&self, basin: &BasinName, stream: &StreamName) -> Result<(Identity, Manifest)> {
-        let life = self.basin(basin).await?.head.incarnation;
-        let found = self.manifest(life, stream).await?.filter(|manifest| manifest.head.is_live());
-        let found = found.ok_or_else(|| Error::NoStream { basin: basin.clone(), stream: stream.clone() })?;
-        Ok((identity(life, stream), found))
+    async fn place(&self, name: &PlaceName) -> Result<(Head, PlaceLine)> {
+        let found = self.load(name).await?.filter(|(head, _)| head.state != State::Tombstone);
+        found.ok_or_else(|| Error::NoPlace(name.clone()))
     }
 
-    async fn manifest(&self, basin: Incarnation, stream: &StreamName) -> Result<Option<Manifest>> {
-        self.manifest_of(&identity(basin, stream)).await
+    async fn stream(&self, place: &PlaceName, stream: &StreamName) -> Result<Manifest> {
+        let life = self.place(place).await?.0.incarnation;
+        let found = self.manifest_of(&identity(place, life, stream)).await?;
+        let found = found.filter(|manifest| manifest.head.is_live());
+        found.ok_or_else(|| Error::NoStream { place: place.clone(), stream: stream.clone() })
     }
 
     async fn manifest_of(&self, identity: &Identity) -> Result<Option<Manifest>> {
@@ -185,6 +203,10 @@ impl Inspector {
     }
 }
 
-fn identity(basin: Incarnation, stream: &StreamName) -> Identity {
-    Identity { kind: StreamKind::S2, basin, name: stream.clone() }
+fn identity(place: &PlaceName, life: Incarnation, stream: &StreamName) -> Identity {
+    let kind = match place {
+        PlaceName::Basin(_) => StreamKind::S2,
+        PlaceName::Bucket(_) => StreamKind::Durable,
+    };
+    Identity { kind, basin: life, name: stream.clone() }
 }

@@ -1,16 +1,18 @@
-//! What is shown of a store, a basin and a stream (*pure*).
+//! What is shown of a store, a basin or a bucket, and a stream (*pure*).
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
+use super::ledger::LedgerView;
+use crate::storage::head::State;
 use crate::storage::index::{Ref, Target};
 use crate::storage::key::DataClass;
 use crate::storage::manifest::Manifest;
-use crate::storage::meta::{BasinRecord, StoreRecord};
+use crate::storage::meta::StoreRecord;
 use crate::types::config::RetentionPolicy;
-use crate::types::name::StreamName;
+use crate::types::name::{PlaceName, StreamName};
 use crate::types::time::rfc3339;
 
 /// A store.
@@ -23,12 +25,14 @@ pub struct StoreView {
     /// When it last showed that it keeps its word, and to which endpoint.
     pub probed: Option<String>,
     /// Basins, those being deleted and tombstones included.
-    pub basins: Vec<BasinLine>,
+    pub basins: Vec<PlaceLine>,
+    /// Buckets of Durable Streams, likewise.
+    pub buckets: Vec<PlaceLine>,
 }
 
-/// A basin among others.
+/// A basin or a bucket among others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BasinLine {
+pub struct PlaceLine {
     /// Its name.
     pub name: String,
     /// `live`, `deleting` or `tombstone`.
@@ -37,12 +41,14 @@ pub struct BasinLine {
     pub created_at: String,
 }
 
-/// A basin.
+/// A basin or a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BasinView {
+pub struct PlaceView {
+    /// `basin` or `bucket`.
+    pub kind: &'static str,
     /// Its name, state and time of creation.
     #[serde(flatten)]
-    pub basin: BasinLine,
+    pub place: PlaceLine,
     /// Its streams, in the order of their names.
     pub streams: Vec<StreamView>,
 }
@@ -91,6 +97,9 @@ pub struct StreamView {
     pub copies_pending: Option<(u64, u64)>,
     /// The marker under which the sweeper visits it.
     pub due: String,
+    /// What a Durable stream keeps beside its messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<LedgerView>,
 }
 
 /// One level of a stream's index.
@@ -148,31 +157,16 @@ impl RefView {
 }
 
 impl StoreView {
-    pub(super) fn of(record: &StoreRecord, basins: &[BasinRecord]) -> Self {
+    pub(super) fn of(record: &StoreRecord, basins: Vec<PlaceLine>, buckets: Vec<PlaceLine>) -> Self {
         let probed =
             record.probe.as_ref().map(|probe| format!("{} at {}", rfc3339(probe.passed_at_ms), probe.place));
-        Self {
-            id: record.id.to_string(),
-            created_at: rfc3339(record.created_at_ms),
-            probed,
-            basins: basins.iter().map(BasinLine::of).collect(),
-        }
+        Self { id: record.id.to_string(), created_at: rfc3339(record.created_at_ms), probed, basins, buckets }
     }
 }
 
-impl BasinLine {
-    fn of(record: &BasinRecord) -> Self {
-        Self {
-            name: record.name.to_string(),
-            state: lower(record.head.state),
-            created_at: rfc3339(record.created_at_ms),
-        }
-    }
-}
-
-impl BasinView {
-    pub(super) fn of(record: &BasinRecord, streams: Vec<StreamView>) -> Self {
-        Self { basin: BasinLine::of(record), streams }
+impl PlaceLine {
+    pub(super) fn of(name: &PlaceName, state: State, created_at_ms: u64) -> Self {
+        Self { name: name.as_str().to_owned(), state: lower(state), created_at: rfc3339(created_at_ms) }
     }
 }
 
@@ -204,6 +198,7 @@ impl StreamView {
             compacted_to: manifest.upkeep.compacted_to,
             copies_pending: manifest.upkeep.copy.map(|copy| (copy.from, copy.to)),
             due: manifest.due.clone(),
+            ledger: log.ledger.as_deref().map(|ledger| LedgerView::of(ledger, now_ms)),
         }
     }
 }
@@ -236,7 +231,7 @@ fn chunk_bytes(refs: &[Ref]) -> BTreeMap<&'static str, u64> {
 }
 
 /// A name as people write it.
-fn lower(value: impl fmt::Debug) -> String {
+pub(super) fn lower(value: impl fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
@@ -244,29 +239,40 @@ impl fmt::Display for StoreView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "store {} since {}", self.id, self.created_at)?;
         writeln!(f, "probed {}", self.probed.as_deref().unwrap_or("never, as far as its record says"))?;
-        writeln!(f, "\n{:<48}  {:<9}  created", "basin", "state")?;
-        for basin in &self.basins {
-            writeln!(f, "{:<48}  {:<9}  {}", basin.name, basin.state, basin.created_at)?;
+        for (kind, places) in [("basin", &self.basins), ("bucket", &self.buckets)] {
+            if kind == "bucket" && places.is_empty() {
+                break;
+            }
+            writeln!(f, "\n{kind:<48}  {:<9}  created", "state")?;
+            for PlaceLine { name, state, created_at } in places {
+                writeln!(f, "{name:<48}  {state:<9}  {created_at}")?;
+            }
         }
         Ok(())
     }
 }
 
-impl fmt::Display for BasinView {
+impl fmt::Display for PlaceView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "basin {}, {} since {}", self.basin.name, self.basin.state, self.basin.created_at)?;
+        let PlaceLine { name, state, created_at } = &self.place;
+        writeln!(f, "{} {name}, {state} since {created_at}", self.kind)?;
+        let is_bucket = self.kind == "bucket";
+        let ledger = if is_bucket { format!("  {:<8}  {:<32}", "stage", "lifetime") } else { String::new() };
         writeln!(
             f,
-            "\n{:>12}  {:>12}  {:>14}  {:>10}  stream",
+            "\n{:>12}  {:>12}  {:>14}  {:>10}{ledger}  stream",
             "next", "trimmed to", "metered bytes", "idle s"
         )?;
         for stream in &self.streams {
             let metered: u64 = stream.levels.iter().map(|level| level.metered_bytes).sum();
             let idle = stream.last_write_age_secs.map_or_else(|| "-".to_owned(), |secs| secs.to_string());
             let name = &stream.name;
+            let ledger = stream.ledger.as_ref().map_or_else(String::new, |ledger| {
+                format!("  {:<8}  {:<32}", ledger.state(), ledger.lifetime)
+            });
             writeln!(
                 f,
-                "{:>12}  {:>12}  {metered:>14}  {idle:>10}  {name:?}",
+                "{:>12}  {:>12}  {metered:>14}  {idle:>10}{ledger}  {name:?}",
                 stream.next_seq_num, stream.trim_point
             )?;
         }
@@ -297,6 +303,9 @@ impl fmt::Display for StreamView {
             line("copies pending", &format_args!("{from} to {to}"))?;
         }
         line("due", &self.due)?;
+        if let Some(ledger) = &self.ledger {
+            ledger.fmt(f)?;
+        }
         writeln!(
             f,
             "\n{:>5}  {:>5}  {:>12}  {:>12}  {:>14}  chunk bytes",

@@ -6,20 +6,17 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
-use super::{Inspector, Result};
+use super::{Inspector, Result, identity};
 use crate::storage::chunk::{Footer, decode_block, open_block};
-use crate::storage::documents::{load_basin, load_bucket};
-use crate::storage::head::{Head, State};
-use crate::storage::identity::Identity;
+use crate::storage::head::State;
 use crate::storage::index::{Page, Ref, Target};
-use crate::storage::key::{self, Incarnation, StreamKind};
+use crate::storage::key::{self, Incarnation};
 use crate::storage::ledger::Ledger;
 use crate::storage::manifest::Manifest;
 use crate::storage::record::decode_run;
-use crate::storage::{self};
 use crate::store::Store;
 use crate::types::error::describe;
-use crate::types::name::{BasinName, BucketName, StreamName};
+use crate::types::name::{PlaceName, StreamName};
 
 /// Chunks read at the same time.
 const AT_ONCE: usize = 16;
@@ -50,21 +47,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Where streams lie: a basin, or a bucket of Durable Streams.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    kind: StreamKind,
-    name: &'a str,
-}
-
-impl Place<'_> {
-    fn finding(self, stream: Option<String>, what: String) -> Finding {
-        let name = Some(self.name.to_owned());
-        let (basin, bucket) = match self.kind {
-            StreamKind::S2 => (name, None),
-            StreamKind::Durable => (None, name),
+impl Finding {
+    fn of(place: &PlaceName, stream: Option<String>, what: String) -> Self {
+        let (basin, bucket) = match place {
+            PlaceName::Basin(name) => (Some(name.to_string()), None),
+            PlaceName::Bucket(name) => (None, Some(name.to_string())),
         };
-        Finding { basin, bucket, stream, what }
+        Self { basin, bucket, stream, what }
     }
 }
 
@@ -98,52 +87,41 @@ impl fmt::Display for Verified {
 }
 
 impl Inspector {
-    /// Reads everything of the store, a basin or a stream, and tells what is wrong.
-    pub async fn verify(&self, basin: Option<&BasinName>, stream: Option<&StreamName>) -> Result<Verified> {
+    /// Reads everything of the store, a basin or a bucket, or a stream, and tells what is wrong.
+    pub async fn verify(&self, place: Option<&PlaceName>, stream: Option<&StreamName>) -> Result<Verified> {
         let mut verified = Verified::default();
-        match (basin, stream) {
-            (Some(basin), Some(stream)) => {
-                let life = self.basin(basin).await?.head.incarnation;
-                let place = Place { kind: StreamKind::S2, name: basin.as_str() };
+        match (place, stream) {
+            (Some(place), Some(stream)) => {
+                let life = self.place(place).await?.0.incarnation;
                 self.verify_stream((place, life), stream, &mut verified).await;
             }
-            (Some(basin), None) => self.verify_basin(basin, &mut verified).await?,
+            (Some(place), None) => self.verify_place(place, &mut verified).await?,
             (None, _) => {
                 for basin in self.basin_names().await? {
-                    self.verify_basin(&basin, &mut verified).await?;
+                    self.verify_place(&PlaceName::Basin(basin), &mut verified).await?;
                 }
                 for bucket in self.bucket_names().await? {
-                    self.verify_bucket(&bucket, &mut verified).await?;
+                    self.verify_place(&PlaceName::Bucket(bucket), &mut verified).await?;
                 }
             }
         }
         Ok(verified)
     }
 
-    async fn verify_basin(&self, name: &BasinName, verified: &mut Verified) -> Result<()> {
-        let found = load_basin(&*self.store, name).await.map(|found| found.map(|found| found.doc.head));
-        self.verify_place(Place { kind: StreamKind::S2, name: name.as_str() }, found, verified).await
-    }
-
-    async fn verify_bucket(&self, name: &BucketName, verified: &mut Verified) -> Result<()> {
-        let found = load_bucket(&*self.store, name).await.map(|found| found.map(|found| found.doc.head));
-        self.verify_place(Place { kind: StreamKind::Durable, name: name.as_str() }, found, verified).await
-    }
-
-    async fn verify_place(
-        &self,
-        place: Place<'_>,
-        found: std::result::Result<Option<Head>, storage::Error>,
-        verified: &mut Verified,
-    ) -> Result<()> {
-        let head = match found {
-            Ok(head) => head,
+    async fn verify_place(&self, place: &PlaceName, verified: &mut Verified) -> Result<()> {
+        let head = match self.load(place).await {
+            Ok(found) => found.map(|(head, _)| head),
             Err(error) => {
-                verified.findings.push(place.finding(None, describe(&error)));
+                verified.findings.push(Finding::of(place, None, describe(&error)));
                 return Ok(());
             }
         };
-        let Some(head) = head.filter(|head| head.state == State::Live) else { return Ok(()) };
+        // A bucket that somebody looks at to delete it is as it was.
+        let holds = |state| match place {
+            PlaceName::Basin(_) => state == State::Live,
+            PlaceName::Bucket(_) => matches!(state, State::Live | State::Deleting),
+        };
+        let Some(head) = head.filter(|head| holds(head.state)) else { return Ok(()) };
         let mut last = None;
         for entry in self.entries(head.incarnation).await? {
             // A creation that died may have left a second entry of a name.
@@ -157,14 +135,14 @@ impl Inspector {
 
     async fn verify_stream(
         &self,
-        (place, life): (Place<'_>, Incarnation),
+        (place, life): (&PlaceName, Incarnation),
         name: &StreamName,
         verified: &mut Verified,
     ) {
         verified.streams += 1;
         let mut walk =
             Walk { store: &*self.store, chunks: Vec::new(), objects: 0, records: 0, wrong: Vec::new() };
-        let identity = Identity { kind: place.kind, basin: life, name: name.clone() };
+        let identity = identity(place, life, name);
         match self.manifest_of(&identity).await {
             Ok(Some(manifest)) if manifest.head.is_live() => walk.stream(&manifest).await,
             Ok(_) => {
@@ -174,7 +152,7 @@ impl Inspector {
         }
         verified.objects += walk.objects;
         verified.records += walk.records;
-        let finding = |what| place.finding(Some(name.to_string()), what);
+        let finding = |what| Finding::of(place, Some(name.to_string()), what);
         let findings = walk.wrong.into_iter().map(finding);
         verified.findings.extend(findings);
     }

@@ -66,9 +66,12 @@ impl BucketRecord {
     }
 
     /// Checks that `new` may follow `self` on one key. Unlike a basin, a bucket that was found not to be empty
-    /// comes back.
+    /// comes back; it ends only after it was looked at.
     pub fn check_transition(&self, new: &Self) -> Result<(), String> {
         new.head.check_follows(&self.head)?;
+        if new.head.state == State::Tombstone && self.head.state != State::Deleting {
+            return Err(format!("a bucket that is {:?} ends", self.head.state));
+        }
         if new.name != self.name {
             return Err("a bucket changes its name".to_owned());
         }
@@ -95,5 +98,7 @@ mod tests {
         let looked_at = record.next(State::Deleting);
         record.check_transition(&looked_at).expect("it may be looked at");
         looked_at.check_transition(&looked_at.next(State::Live)).expect("it may come back");
+        looked_at.check_transition(&looked_at.next(State::Tombstone)).expect("it may end");
+        assert!(record.check_transition(&record.next(State::Tombstone)).is_err());
     }
 }

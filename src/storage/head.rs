@@ -15,7 +15,7 @@ use crate::types::limits::RING_COMMITS_MAX;
 pub enum State {
     /// It does.
     Live = 1,
-    /// A basin that is being deleted.
+    /// A basin that is being deleted, or a bucket that somebody looks at to delete it.
     Deleting = 2,
     /// Deleted: only the head still matters.
     Tombstone = 3,

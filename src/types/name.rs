@@ -72,6 +72,41 @@ text_type! {
     RequestToken
 }
 
+/// Where streams lie: what makes their names unique.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlaceName {
+    /// In a basin.
+    Basin(BasinName),
+    /// In a bucket of Durable Streams.
+    Bucket(BucketName),
+}
+
+impl PlaceName {
+    /// What it is, for people.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Basin(_) => "basin",
+            Self::Bucket(_) => "bucket",
+        }
+    }
+
+    /// The name alone; a basin and a bucket may share it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Basin(name) => name.as_str(),
+            Self::Bucket(name) => name.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for PlaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}`", self.kind(), self.as_str())
+    }
+}
+
 impl TryFrom<&str> for BasinName {
     type Error = InvalidName;
 

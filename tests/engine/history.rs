@@ -16,7 +16,7 @@ use leat::types::record::{AppendAck, AppendInput, FencingToken, Header, Record};
 use leat::types::time::Clock;
 use proptest::prelude::*;
 
-use crate::faulty::Fault;
+use crate::random::{Injected, cases, fault, in_time, mark, unmark};
 use crate::sweeps::assert_tidy;
 use crate::world::{Process, World, basin, batch, from_seq, name, record, target};
 
@@ -30,8 +30,6 @@ const SMALL: Shape = Shape {
 };
 /// No late write of a fault arrives later than this.
 const LATEST: Duration = Duration::from_millis(60);
-/// Longest wait for an answer; only faults without an answer need it.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a batch expects of the next sequence number.
 #[derive(Clone, Copy, Debug)]
@@ -69,16 +67,6 @@ enum Op {
     },
 }
 
-#[derive(Clone, Debug)]
-struct Injected {
-    by: usize,
-    operation: Operation,
-    prefix: &'static str,
-    skip: usize,
-    times: usize,
-    fault: Fault,
-}
-
 /// Operations at once, each by one process, after these faults were set up.
 type Round = (Vec<(usize, Op)>, Vec<Injected>);
 
@@ -100,16 +88,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn fault() -> impl Strategy<Value = Injected> {
-    let ms = (1u64..LATEST.as_millis() as u64).prop_map(Duration::from_millis);
-    let fault = prop_oneof![
-        3 => Just(Fault::DropAfterApply),
-        3 => Just(Fault::Unavailable),
-        2 => ms.clone().prop_map(Fault::ApplyLate),
-        2 => ms.clone().prop_map(Fault::Delay),
-        2 => ms.prop_map(Fault::AnswerLate),
-    ];
-    let place = prop_oneof![
+fn places() -> impl Strategy<Value = (Operation, &'static str)> {
+    prop_oneof![
         5 => Just((Operation::Replace, "manifest/")),
         1 => Just((Operation::Create, "manifest/")),
         2 => Just((Operation::Get, "manifest/")),
@@ -124,18 +104,14 @@ fn fault() -> impl Strategy<Value = Injected> {
         1 => Just((Operation::Delete, "data/")),
         1 => Just((Operation::Delete, "index/")),
         1 => Just((Operation::Get, "data/")),
-    ];
-    // A 409 that hides no write, and a request without an answer, only where they occur.
-    let special = prop_oneof![3 => Just(Fault::Conflict), 1 => Just(Fault::Hang)]
-        .prop_map(|fault| ((Operation::Replace, "manifest/"), fault));
-    let any = prop_oneof![6 => (place, fault), 1 => special];
-    (0usize..3, any, 0usize..3, 1usize..3).prop_map(|(by, ((operation, prefix), fault), skip, times)| {
-        Injected { by, operation, prefix, skip, times, fault }
-    })
+    ]
 }
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
-    let round = (prop::collection::vec((0usize..3, op()), 1..7), prop::collection::vec(fault(), 0..5));
+    let round = (
+        prop::collection::vec((0usize..3, op()), 1..7),
+        prop::collection::vec(fault(LATEST, places()), 0..5),
+    );
     prop::collection::vec(round, 2..9)
 }
 
@@ -251,7 +227,7 @@ impl History {
         let number = self.begin();
         let command = Record { timestamp: None, headers: vec![header], body: body.into() };
         // The batch is recognised by the record beside the command.
-        let input = batch(vec![mark(number, 0, 0, None), command]);
+        let input = batch(vec![marked(number, 0, 0, None), command]);
         self.settle(number, 2, in_time(process.append_input("s", input)).await, (None, at_least));
     }
 
@@ -270,7 +246,7 @@ impl History {
     ) {
         let number = self.begin();
         let at_least = self.known().tail_at_least;
-        let records = sizes.iter().enumerate().map(|(i, size)| mark(number, i, *size, timestamp)).collect();
+        let records = sizes.iter().enumerate().map(|(i, size)| marked(number, i, *size, timestamp)).collect();
         let input = AppendInput::new(records, expect, token).expect("legal");
         let outcome = in_time(process.append_input("s", input)).await;
         self.settle(number, sizes.len(), outcome, (expect, at_least));
@@ -318,9 +294,7 @@ impl History {
     }
 
     async fn round(&self, (ops, faults): Round) {
-        for Injected { by, operation, prefix, skip, times, fault } in faults {
-            self.processes[by].faults.inject_after((skip, times), operation, prefix, fault);
-        }
+        faults.into_iter().for_each(|fault| fault.into(&self.processes));
         let recreates = ops.iter().any(|(_, op)| matches!(op, Op::Recreate));
         if recreates {
             let mut known = self.known();
@@ -394,21 +368,9 @@ impl History {
     }
 }
 
-async fn in_time<T>(call: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(PATIENCE, call).await.ok()
-}
-
-/// A record that says which it is: number of the batch and place in it.
-fn mark(number: u64, i: usize, size: usize, timestamp: Option<u64>) -> Record {
-    let mut body = format!("{number}/{i};").into_bytes();
-    body.resize(body.len() + size, b'.');
-    Record { timestamp, ..record(&body) }
-}
-
-fn unmark(body: &[u8]) -> Option<(u64, usize)> {
-    let text = std::str::from_utf8(body).ok()?;
-    let (number, i) = text.split_once(';')?.0.split_once('/')?;
-    Some((number.parse().ok()?, i.parse().ok()?))
+/// A record that says which it is.
+fn marked(number: u64, i: usize, size: usize, timestamp: Option<u64>) -> Record {
+    Record { timestamp, ..record(&mark(number, i, size)) }
 }
 
 async fn run(rounds: Vec<Round>) {
@@ -447,14 +409,9 @@ fn long_lived() -> StreamConfigLayer {
     StreamConfigLayer { retention_policy: Some(RetentionPolicy::Age(28 * 86_400)), ..Default::default() }
 }
 
-fn cases() -> u32 {
-    let set = std::env::var("LEAT_HISTORY_CASES").ok();
-    set.and_then(|text| text.parse().ok()).unwrap_or(16)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: cases(),
+        cases: cases(16),
         max_shrink_iters: 40,
         failure_persistence: None,
         ..ProptestConfig::default()

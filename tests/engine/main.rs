@@ -7,9 +7,11 @@
 #[path = "../support/faulty.rs"]
 mod faulty;
 
+mod buckets;
 mod counts;
 mod deletion;
 mod durable;
+mod durable_history;
 mod faults;
 mod fixtures;
 mod forks;
@@ -17,6 +19,7 @@ mod history;
 mod index;
 mod listing;
 mod producers;
+mod random;
 mod reads;
 mod sessions;
 mod sweeps;

@@ -6,14 +6,16 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use leat::engine;
 use leat::service::Error;
-use leat::storage::documents::{Found, load_basin, load_manifest};
+use leat::storage::documents::{Found, load_basin, load_bucket, load_manifest};
+use leat::storage::head::State;
 use leat::storage::identity::Identity;
 use leat::storage::index::{Page, Ref, Target};
-use leat::storage::key::{self, StreamKind};
+use leat::storage::key::{self, Incarnation, StreamKind};
 use leat::storage::manifest::{Manifest, Shape};
 use leat::store::{ListQuery, Operation};
 use leat::sweeper;
 use leat::types::config::{Patch, RetentionPolicy, StreamConfigLayer, StreamConfigPatch};
+use leat::types::name::BucketName;
 use leat::types::record::{AppendInput, FencingToken, Header, Record, SequencedRecord};
 use leat::types::time::Clock;
 
@@ -66,14 +68,17 @@ async fn count(world: &World, prefix: &str) -> usize {
     keys(world, prefix).await.len()
 }
 
-/// Checks that chunks, pages and markers are exactly those that the listed streams name.
+/// Checks that chunks, pages and markers are exactly those that the listed streams name, and that nothing else is listed.
 pub(crate) async fn assert_tidy(world: &World) {
     let named = named(world).await;
     let mut there = BTreeSet::new();
     for prefix in ["data/", "index/", "due/"] {
         there.append(&mut keys(world, prefix).await);
     }
-    assert_eq!(there, named);
+    let left: Vec<_> = there.difference(&named).collect();
+    let missing: Vec<_> = named.difference(&there).collect();
+    assert!(left.is_empty() && missing.is_empty(), "left {left:#?}, missing {missing:#?}");
+    assert_eq!(count(world, "catalog/").await, manifests(world).await.len(), "entries of what has ended");
 }
 
 /// The chunks, pages and markers that the listed streams name.
@@ -84,22 +89,40 @@ async fn named(world: &World) -> BTreeSet<String> {
         for refs in &manifest.levels {
             reach(world, &manifest, refs, &mut named).await;
         }
+        let objects: Vec<_> = manifest.log.ledger.iter().flat_map(|ledger| ledger.objects()).collect();
+        reach(world, &manifest, &objects, &mut named).await;
     }
     named
 }
 
+/// The lives of what streams lie in.
+async fn lives(world: &World) -> Vec<(StreamKind, Incarnation)> {
+    let mut lives = Vec::new();
+    if let Some(basin) = load_basin(&*world.store, &basin()).await.expect("readable") {
+        lives.push((StreamKind::S2, basin.doc.head.incarnation));
+    }
+    for key in keys(world, key::BUCKETS).await {
+        let name = BucketName::try_from(&key[key::BUCKETS.len()..]).expect("legal");
+        let bucket = load_bucket(&*world.store, &name).await.expect("readable").expect("there");
+        if bucket.doc.head.state != State::Tombstone {
+            lives.push((StreamKind::Durable, bucket.doc.head.incarnation));
+        }
+    }
+    lives
+}
+
 /// The manifests of all listed streams.
-async fn manifests(world: &World) -> Vec<Manifest> {
-    let record = load_basin(&*world.store, &basin()).await.expect("readable").expect("there").doc;
-    let life = record.head.incarnation;
+pub(crate) async fn manifests(world: &World) -> Vec<Manifest> {
     let mut manifests = Vec::new();
-    for key in keys(world, &key::catalog(life)).await {
-        let entry = key::parse_catalog_entry(life, &key).expect("an entry");
-        let identity = Identity { kind: StreamKind::S2, basin: life, name: entry.name };
-        let found = load_manifest(&*world.store, &identity, None).await.expect("readable");
-        let Found::Changed(found) = found else { panic!("{} is listed and not there", identity.name) };
-        assert_eq!(found.doc.head.incarnation, entry.incarnation, "an entry of another life");
-        manifests.push(found.doc);
+    for (kind, life) in lives(world).await {
+        for key in keys(world, &key::catalog(life)).await {
+            let entry = key::parse_catalog_entry(life, &key).expect("an entry");
+            let identity = Identity { kind, basin: life, name: entry.name };
+            let found = load_manifest(&*world.store, &identity, None).await.expect("readable");
+            let Found::Changed(found) = found else { panic!("{} is listed and not there", identity.name) };
+            assert_eq!(found.doc.head.incarnation, entry.incarnation, "an entry of another life");
+            manifests.push(found.doc);
+        }
     }
     manifests
 }

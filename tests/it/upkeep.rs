@@ -79,6 +79,75 @@ async fn a_look_shows_the_store_a_basin_and_a_stream() {
 }
 
 #[tokio::test]
+async fn a_look_shows_buckets_and_what_their_streams_keep() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = ServerOptions::on_folder(folder.path()).start();
+    let world = World::on(&server, "unused");
+    let none = text(&leat(folder.path(), &["inspect"]));
+    assert!(!none.contains("bucket"), "{none}");
+    let path = "/v1/stream/chats/42";
+    let create = world.root("PUT", path).header("content-type", "text/plain").header("stream-ttl", "3600");
+    create.send().await.is(201);
+    for seq in 0..2 {
+        let call = world.root("POST", path).header("content-type", "text/plain").body("hello");
+        let call = call.header("producer-id", "phone").header("producer-epoch", "3");
+        call.header("producer-seq", &seq.to_string())
+            .header("stream-seq", &format!("m{seq}"))
+            .send()
+            .await
+            .is(200);
+    }
+    let snapshot = world.root("PUT", "/ds/chats/42/snapshot/0000000000000001").body("so far");
+    snapshot.header("content-type", "a/b").send().await.is(204);
+    let fork = world.root("PUT", "/ds/chats/fork").header("stream-forked-from", "/v1/stream/chats/42");
+    fork.header("stream-closed", "true").send().await.is(201);
+    let store = text(&leat(folder.path(), &["inspect"]));
+    assert!(store.lines().any(|line| line.starts_with("chats ") && line.contains("live")), "{store}");
+    let shown = text(&leat(folder.path(), &["inspect", "--bucket", "chats"]));
+    let line =
+        |name: &str| shown.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{shown}"));
+    assert!(shown.starts_with("bucket chats, live since 20"), "{shown}");
+    assert!(line("\"42\"").contains("ready") && line("\"42\"").contains("idle 3600"), "{shown}");
+    assert!(line("\"fork\"").contains("closed"), "{shown}");
+    let shown = text(&leat(folder.path(), &["inspect", "--bucket", "chats", "42"]));
+    for part in [
+        "text/plain",
+        "1 to 2",
+        "\"phone\" epoch 3 seq 1",
+        "\"m1\"",
+        "at 1, 6 bytes of a/b",
+        "\"fork\", life",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let fork = report(folder.path(), &["inspect", "--bucket", "chats", "fork", "--format", "json"]);
+    let ledger = &fork["ledger"];
+    assert_eq!(
+        (&ledger["is_closed"], &ledger["forked_from"]["stream"]),
+        (&json!(true), &json!("42")),
+        "{fork}"
+    );
+    assert_eq!((&ledger["forked_from"]["at"], &ledger["snapshot"]), (&json!(2), &Value::Null), "{fork}");
+    // Deleted, the source is kept for its fork.
+    world.root("DELETE", path).send().await.is(204);
+    let bucket = report(folder.path(), &["inspect", "--bucket", "chats", "--format", "json"]);
+    assert_eq!(
+        (&bucket["kind"], &bucket["streams"][0]["ledger"]["stage"]),
+        (&json!("bucket"), &json!("retired"))
+    );
+    let sound = leat(folder.path(), &["inspect", "--bucket", "chats", "--verify"]);
+    assert_eq!(sound.status.code(), Some(0), "{}", text(&sound));
+    assert!(text(&sound).contains("read 2 streams"), "{}", text(&sound));
+    // A bucket is no basin.
+    for args in [&["inspect", "--bucket", "gone"][..], &["inspect", "--bucket", "chats", "nothing"]] {
+        let refused = leat(folder.path(), args);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(text(&refused).contains("bucket `"), "{}", text(&refused));
+    }
+    assert_eq!(leat(folder.path(), &["inspect", "chats"]).status.code(), Some(2));
+}
+
+#[tokio::test]
 async fn a_damaged_and_a_lost_chunk_are_found() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = ServerOptions::on_folder(folder.path()).start();

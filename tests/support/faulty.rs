@@ -1,6 +1,7 @@
 //! A store that misbehaves on demand: faults by operation and key, as a network and a bucket produce them.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(crate) struct Faulty {
     rules: Arc<Mutex<Vec<Rule>>>,
     log: Arc<Mutex<Vec<(Operation, String)>>>,
     dying: Arc<Mutex<Option<(usize, Fault)>>>,
+    /// What the next pause is made of; 0 for none.
+    pauses: Arc<AtomicU64>,
     released: Arc<tokio::sync::watch::Sender<bool>>,
 }
 
@@ -57,6 +60,7 @@ impl Faulty {
             rules: Arc::default(),
             log: Arc::default(),
             dying: Arc::default(),
+            pauses: Arc::default(),
             released: Arc::default(),
         }
     }
@@ -113,6 +117,23 @@ impl Faulty {
         *self.dying.lock().expect("no panic") = Some((skip, fault));
     }
 
+    /// Lets others go first, now and then, before and after every request; in an order that the seed tells.
+    pub(crate) fn interleave(&self, seed: u64) {
+        self.pauses.store(seed | 1, Ordering::Relaxed);
+    }
+
+    async fn pause(&self) {
+        let next =
+            |seed: u64| seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let seed = self.pauses.load(Ordering::Relaxed);
+        if seed > 0 {
+            self.pauses.store(next(seed).max(1), Ordering::Relaxed);
+            for _ in 0..(seed >> 33) % 6 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
     /// Ends all faults.
     pub(crate) fn heal(&self) {
         self.rules.lock().expect("no panic").clear();
@@ -150,7 +171,12 @@ impl Faulty {
     ) -> Result<T> {
         let unclear = || Error::Indefinite { operation, key: key.to_owned(), source: "injected".into() };
         match self.meets(operation, key) {
-            None => request.await,
+            None => {
+                self.pause().await;
+                let answer = request.await;
+                self.pause().await;
+                answer
+            }
             Some(Fault::DropAfterApply) => {
                 let _ = request.await;
                 Err(unclear())

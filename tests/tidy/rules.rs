@@ -53,6 +53,7 @@ const PURE: [&str; 35] = [
     "src/engine/admission.rs",
     "src/engine/entry.rs",
     "src/sweeper/plan.rs",
+    "src/inspect/ledger.rs",
     "src/inspect/show.rs",
     "src/setup/plan.rs",
     "src/service/durable/messages.rs",

@@ -1,7 +1,9 @@
 //! Buckets: create, look at, list, delete.
 //!
-//! Only an empty bucket is deleted: it is marked, listed, and then ended, or comes back. A creation reads the bucket
-//! again after its catalog entry is there (I-10), so that one of the two sees the other.
+//! Only an empty bucket is deleted: it is marked, listed, and then ended, or comes back. What ends is exactly the
+//! version that was marked before the list was made. A creation reads the bucket again after its catalog entry is
+//! there (I-10) and brings a marked one back to life, so that one of the two sees the other, and a deletion that died
+//! stands in nobody's way.
 
 use futures::{StreamExt, TryStreamExt};
 
@@ -76,19 +78,34 @@ impl Service {
 
     /// Deletes an empty bucket.
     pub async fn delete_bucket(&self, name: &BucketName) -> Result<()> {
+        let deadline = self.deadline();
         let life = self.fetch_bucket(name).await?;
         self.buckets.remove(name);
-        if !self.list_catalog(life, &everything("")?).await?.items.is_empty() {
-            return Err(Error::BucketNotEmpty(name.to_string()));
+        let mut attempt = 0;
+        loop {
+            self.check_empty(name, life).await?;
+            let marked = self.set_bucket(name, life, State::Deleting).await?;
+            match self.check_empty(name, life).await {
+                Ok(()) if self.move_on(&marked, State::Tombstone).await? => return Ok(()),
+                // Somebody brought it back to life, and may be gone again.
+                Ok(()) => {}
+                Err(error) => {
+                    self.move_on(&marked, State::Live).await?;
+                    return Err(error);
+                }
+            }
+            if deadline.has_passed() {
+                return Err(service::Error::TransactionConflict(name.to_string()).into());
+            }
+            attempt += 1;
+            tokio::time::sleep(jittered(attempt, self.engine.latency().estimate())).await;
         }
-        self.set_bucket(name, life, State::Deleting).await?;
-        let is_empty = self.list_catalog(life, &everything("")?).await.map(|page| page.items.is_empty());
-        let next = if matches!(is_empty, Ok(true)) { State::Tombstone } else { State::Live };
-        self.set_bucket(name, life, next).await?;
-        match is_empty {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::BucketNotEmpty(name.to_string())),
-            Err(error) => Err(error.into()),
+    }
+
+    async fn check_empty(&self, name: &BucketName, life: Incarnation) -> Result<()> {
+        match self.list_catalog(life, &everything("")?).await?.items.is_empty() {
+            true => Ok(()),
+            false => Err(Error::BucketNotEmpty(name.to_string())),
         }
     }
 
@@ -148,11 +165,14 @@ impl Service {
         }
     }
 
-    /// Whether this life of a bucket takes new streams, by a request sent now.
+    /// Whether this life of a bucket takes new streams, by a request sent now. One that is marked comes back to life:
+    /// whoever marked it does not end it any more, and whoever marks it from now on finds the caller's entry.
     pub(super) async fn takes_streams(&self, name: &BucketName, life: Incarnation) -> Result<bool> {
-        let loaded = load_bucket(self.store(), name).await?;
-        Ok(loaded
-            .is_some_and(|found| found.doc.head.incarnation == life && found.doc.head.state == State::Live))
+        match self.set_bucket(name, life, State::Live).await {
+            Ok(_) => Ok(true),
+            Err(Error::BucketNotFound(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn new_bucket(&self, name: &BucketName, current: Option<&BucketRecord>) -> BucketRecord {
@@ -164,16 +184,25 @@ impl Service {
         BucketRecord { head, name: name.clone(), created_at_ms: self.now_ms() }
     }
 
-    /// Moves a life of a bucket on.
-    async fn set_bucket(&self, name: &BucketName, life: Incarnation, state: State) -> Result<()> {
-        self.change_bucket(name, |current| match current {
+    /// Has a life of a bucket that has not ended be in this state; returns the record as it stands then.
+    async fn set_bucket(&self, name: &BucketName, life: Incarnation, state: State) -> Result<BucketRecord> {
+        let gone = || Error::BucketNotFound(name.to_string());
+        let changed = self.change_bucket(name, |current| match current {
             Some(bucket) if bucket.head.incarnation == life && bucket.head.state != State::Tombstone => {
                 Ok((bucket.head.state != state).then(|| bucket.next(state)))
             }
-            _ => Err(Error::BucketNotFound(name.to_string())),
-        })
-        .await?;
-        Ok(())
+            _ => Err(gone()),
+        });
+        changed.await?.ok_or_else(gone)
+    }
+
+    /// Moves exactly this version of a bucket on; whether that is what followed it.
+    async fn move_on(&self, marked: &BucketRecord, state: State) -> Result<bool> {
+        let next = marked.next(state);
+        let changed = self.change_bucket(&marked.name, |current| {
+            Ok(current.is_some_and(|bucket| bucket == marked).then(|| next.clone()))
+        });
+        Ok(changed.await?.is_some_and(|bucket| bucket == next))
     }
 
     /// Loads a bucket record, asks `change`, commits; again while others come first. Returns the record as it

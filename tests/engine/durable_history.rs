@@ -1,0 +1,461 @@
+//! Random histories of Durable Streams: some processes, random operations, sweeps and deaths at once, random faults.
+//! Every answer must be true, after every round a process that knows nothing finds what must be there, and in the
+//! end nothing is left in the store that no stream names.
+//!
+//! `LEAT_HISTORY_CASES` sets the number of histories.
+
+mod calls;
+mod check;
+mod model;
+mod producers;
+mod rounds;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use leat::engine;
+use leat::service::durable::{Buckets, DurableRef};
+use leat::storage::manifest::Shape;
+use leat::store::Operation;
+use leat::types::ledger::{ContentType, Lifetime};
+use leat::types::name::BucketName;
+use proptest::prelude::*;
+
+use crate::faulty::Fault;
+use crate::random::{Injected, cases, fault};
+use crate::sweeps::{assert_tidy, manifests};
+use crate::world::{Process, World, name};
+
+use self::model::Model;
+use self::producers::Client;
+use self::rounds::{Turn, Under};
+
+/// Small, so that tails roll, pages fill, producers spill and chunks are copied within a history.
+const SMALL: Shape = Shape {
+    inline_bytes_standard: 1_024,
+    inline_bytes_express: 512,
+    refs_max: 4,
+    page_refs_max: 4,
+    producer_bytes_max: 60,
+    copied_bytes_min: 1_024,
+};
+/// No late write of a fault arrives later than this.
+const LATEST: Duration = Duration::from_millis(20);
+/// How long a process that dies is waited for.
+const DYING: Duration = Duration::from_millis(80);
+/// Names: the even ones hold JSON, the odd ones text. The last two lie in a bucket that no creation makes.
+const SLOTS: usize = 5;
+const STRICT: [usize; 2] = [3, 4];
+const BUCKETS: [&str; 2] = ["made", "strict"];
+/// Clients of a name, each with its own producer id.
+const CLIENTS: usize = 2;
+const IDLE_SECS: u64 = 3_600;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Expect {
+    Anything,
+    /// The state as it was at the beginning of the round.
+    Now,
+    /// The state some messages ago.
+    Past(u64),
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Post {
+        slot: usize,
+        sizes: Vec<usize>,
+        closes: bool,
+        writer: Option<Writer>,
+        expect: Expect,
+        waits: Waits,
+    },
+    Produce {
+        slot: usize,
+        client: usize,
+        sizes: Vec<usize>,
+        elsewhere: usize,
+        closes: bool,
+        waits: Waits,
+    },
+    /// The client begins a new epoch; an old one of it goes on.
+    Bump {
+        slot: usize,
+        client: usize,
+    },
+    Zombie {
+        slot: usize,
+        client: usize,
+    },
+    Close {
+        slot: usize,
+    },
+    Look {
+        slot: usize,
+    },
+    Read {
+        slot: usize,
+        bytes: u64,
+    },
+    /// Reads from the end on what comes in so many milliseconds.
+    Follow {
+        slot: usize,
+        ms: u64,
+    },
+    /// So many messages before the end.
+    Snapshot {
+        slot: usize,
+        back: u64,
+    },
+    Create {
+        slot: usize,
+        size: Option<usize>,
+        closes: bool,
+        idle: bool,
+        maker: Maker,
+    },
+    Fork {
+        slot: usize,
+        source: usize,
+        back: Option<u64>,
+        beyond: u64,
+        size: Option<usize>,
+        idle: bool,
+    },
+    Delete {
+        slot: usize,
+    },
+    MakeBucket {
+        bucket: usize,
+    },
+    DropBucket {
+        bucket: usize,
+    },
+    Sweep,
+    /// So many minutes pass, once the others of the round are done.
+    Later {
+        minutes: u64,
+    },
+}
+
+/// What comes with the first content of a stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Maker {
+    Nobody,
+    Writer,
+    /// A producer, which sends it once more, as an append.
+    Producer,
+}
+
+/// Whether a client waits for the answer to its first sending.
+#[derive(Clone, Copy, Debug)]
+enum Waits {
+    Always,
+    /// It does, and the answer is lost.
+    InVain,
+    /// Not for long: it goes away, or its request is cut off.
+    Shortly(u32),
+}
+
+/// Marks of a writer: above the last one it has sent, or that one again.
+#[derive(Clone, Copy, Debug)]
+enum Writer {
+    Fresh,
+    Stale,
+}
+
+/// A process that dies after so many requests.
+#[derive(Clone, Debug)]
+struct Death {
+    by: usize,
+    skip: usize,
+    fault: Fault,
+}
+
+/// Operations at once, each by one process.
+#[derive(Clone, Debug)]
+struct Round {
+    ops: Vec<(usize, Op)>,
+    faults: Vec<Injected>,
+    death: Option<Death>,
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => 0usize..150, 2 => 400usize..1_200, 1 => 2_000usize..5_000]
+}
+
+fn slot() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => Just(0), 2 => Just(1), 2 => Just(2), 1 => Just(3), 2 => Just(4)]
+}
+
+fn seldom() -> impl Strategy<Value = bool> {
+    prop_oneof![9 => Just(false), 1 => Just(true)]
+}
+
+fn waits() -> impl Strategy<Value = Waits> {
+    prop_oneof![
+        4 => Just(Waits::Always),
+        2 => Just(Waits::InVain),
+        1 => (0u32..30).prop_map(Waits::Shortly),
+    ]
+}
+
+fn writes() -> impl Strategy<Value = Op> {
+    let sizes = || prop::collection::vec(size(), 1..4);
+    let writer = prop_oneof![3 => Just(None), 2 => Just(Some(Writer::Fresh)), 1 => Just(Some(Writer::Stale))];
+    let expect = prop_oneof![
+        4 => Just(Expect::Anything),
+        2 => Just(Expect::Now),
+        1 => (1u64..4).prop_map(Expect::Past),
+    ];
+    let post = (slot(), sizes(), seldom(), writer, expect, waits()).prop_map(
+        |(slot, sizes, closes, writer, expect, waits)| Op::Post {
+            slot,
+            sizes,
+            closes,
+            writer,
+            expect,
+            waits,
+        },
+    );
+    let produce = (slot(), 0..CLIENTS, sizes(), 0usize..3, seldom(), waits()).prop_map(
+        |(slot, client, sizes, elsewhere, closes, waits)| Op::Produce {
+            slot,
+            client,
+            sizes,
+            elsewhere,
+            closes,
+            waits,
+        },
+    );
+    prop_oneof![
+        8 => post,
+        8 => produce,
+        1 => (slot(), 0..CLIENTS).prop_map(|(slot, client)| Op::Bump { slot, client }),
+        3 => (slot(), 0..CLIENTS).prop_map(|(slot, client)| Op::Zombie { slot, client }),
+        1 => slot().prop_map(|slot| Op::Close { slot }),
+        2 => (slot(), 0u64..4).prop_map(|(slot, back)| Op::Snapshot { slot, back }),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let maker = prop_oneof![2 => Just(Maker::Nobody), 1 => Just(Maker::Writer), 1 => Just(Maker::Producer)];
+    let create = (slot(), prop::option::of(size()), seldom(), any::<bool>(), maker)
+        .prop_map(|(slot, size, closes, idle, maker)| Op::Create { slot, size, closes, idle, maker });
+    // Of the same type.
+    let pair = prop_oneof![
+        3 => Just((0usize, 2usize)),
+        2 => Just((0, 4)),
+        2 => Just((2, 4)),
+        1 => Just((4, 0)),
+        1 => Just((2, 0)),
+        2 => Just((1, 3)),
+        1 => Just((3, 1)),
+    ];
+    let fork = (pair, prop::option::of(0u64..6), 0u64..2, prop::option::of(size()), seldom()).prop_map(
+        |((source, slot), back, beyond, size, idle)| {
+            let beyond = if slot % 2 == 0 { beyond } else { 0 };
+            Op::Fork { slot, source, back, beyond, size, idle }
+        },
+    );
+    prop_oneof![
+        24 => writes(),
+        2 => slot().prop_map(|slot| Op::Look { slot }),
+        3 => (slot(), 100u64..4_000).prop_map(|(slot, bytes)| Op::Read { slot, bytes }),
+        1 => (slot(), 1u64..20).prop_map(|(slot, ms)| Op::Follow { slot, ms }),
+        6 => create,
+        4 => fork,
+        3 => slot().prop_map(|slot| Op::Delete { slot }),
+        1 => (0..BUCKETS.len()).prop_map(|bucket| Op::MakeBucket { bucket }),
+        2 => (0..BUCKETS.len()).prop_map(|bucket| Op::DropBucket { bucket }),
+        3 => Just(Op::Sweep),
+        2 => later(),
+    ]
+}
+
+/// Within a lifetime, as a rule.
+fn later() -> impl Strategy<Value = Op> {
+    prop_oneof![3 => 1u64..45, 1 => 45u64..300].prop_map(|minutes| Op::Later { minutes })
+}
+
+/// Who deletes a bucket that has just become empty, and who creates a stream in it.
+fn contest() -> impl Strategy<Value = Vec<Vec<(usize, Op)>>> {
+    let contender = prop_oneof![
+        3 => Just(Op::DropBucket { bucket: 1 }),
+        3 => (3usize..SLOTS, prop::option::of(size()), any::<bool>()).prop_map(|(slot, size, idle)| {
+            Op::Create { slot, size, closes: false, idle, maker: Maker::Nobody }
+        }),
+        1 => Just(Op::MakeBucket { bucket: 1 }),
+        1 => Just(Op::Sweep),
+    ];
+    let contest = prop::collection::vec((0usize..3, contender), 2..7);
+    (contest, contest_begins()).prop_map(|(contest, begins)| vec![begins, contest])
+}
+
+fn contest_begins() -> impl Strategy<Value = Vec<(usize, Op)>> {
+    let empties = STRICT.map(|slot| (0, Op::Delete { slot }));
+    Just(empties.into_iter().chain([(1, Op::MakeBucket { bucket: 1 })]).collect())
+}
+
+fn places() -> impl Strategy<Value = (Operation, &'static str)> {
+    prop_oneof![
+        6 => Just((Operation::Replace, "manifest/")),
+        2 => Just((Operation::Create, "manifest/")),
+        2 => Just((Operation::Get, "manifest/")),
+        2 => Just((Operation::Put, "data/")),
+        1 => Just((Operation::Put, "index/")),
+        1 => Just((Operation::Get, "buckets/")),
+        1 => Just((Operation::Replace, "buckets/")),
+        1 => Just((Operation::Create, "buckets/")),
+        1 => Just((Operation::Put, "catalog/")),
+        1 => Just((Operation::Delete, "catalog/")),
+        1 => Just((Operation::Put, "due/")),
+        1 => Just((Operation::Delete, "due/")),
+        1 => Just((Operation::List, "")),
+        1 => Just((Operation::Delete, "data/")),
+        1 => Just((Operation::Get, "data/")),
+    ]
+}
+
+fn rounds() -> impl Strategy<Value = Vec<Round>> {
+    let ops = prop::collection::vec((0usize..3, op()), 1..8).prop_map(|ops| vec![ops]);
+    let ops = prop_oneof![7 => ops.boxed(), 1 => contest().boxed()];
+    // Some rounds without, so that answers can be foretold.
+    let faults = prop_oneof![
+        1 => Just(Vec::new()),
+        2 => prop::collection::vec(fault(LATEST, places()), 0..5),
+    ];
+    let dies = prop_oneof![Just(Fault::Hang), Just(Fault::DropAfterApply), Just(Fault::Unavailable)];
+    let death = (0usize..3, 0usize..12, dies).prop_map(|(by, skip, fault)| Death { by, skip, fault });
+    let death = prop_oneof![4 => Just(None), 1 => death.prop_map(Some)];
+    let rounds = (ops, faults, death).prop_map(|(mut ops, faults, death)| {
+        let last = ops.pop().unwrap_or_default();
+        let before = ops.into_iter().map(|ops| Round { ops, faults: Vec::new(), death: None });
+        before.chain([Round { ops: last, faults, death }]).collect::<Vec<_>>()
+    });
+    prop::collection::vec(rounds, 3..11).prop_map(|rounds| rounds.concat())
+}
+
+fn bucket(bucket: usize) -> BucketName {
+    BucketName::try_from(BUCKETS[bucket]).expect("legal")
+}
+
+fn bucket_of(slot: usize) -> usize {
+    usize::from(STRICT.contains(&slot))
+}
+
+fn at(slot: usize) -> DurableRef {
+    let buckets = if STRICT.contains(&slot) { Buckets::MustExist } else { Buckets::AreMade };
+    DurableRef { bucket: bucket(bucket_of(slot)), name: name(&format!("s/{slot}")), buckets }
+}
+
+fn content_type(slot: usize) -> ContentType {
+    ContentType::new(if slot.is_multiple_of(2) { "application/json" } else { "text/plain" }).expect("legal")
+}
+
+fn lifetime(idle: bool) -> Lifetime {
+    if idle { Lifetime::Idle(IDLE_SECS) } else { Lifetime::Endless }
+}
+
+struct History {
+    world: World,
+    processes: Vec<Process>,
+    /// Nothing has gone wrong and nothing has ended by itself so far.
+    is_clean: bool,
+    /// Of the order in which processes get their turn.
+    seed: u64,
+    model: Mutex<Model>,
+    /// By name, the next mark of its writer.
+    writers: Mutex<[u64; SLOTS]>,
+    /// By name and client; one that is at work is not there.
+    clients: Mutex<Vec<Vec<Option<Client>>>>,
+    /// What lies under every name and bucket at the beginning of the round.
+    under: Under,
+    turn: Turn,
+}
+
+impl History {
+    /// A process that has done nothing yet.
+    fn process(&mut self) -> Process {
+        let process = self.world.process();
+        self.seed = self.seed.rotate_left(11).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        process.faults.interleave(self.seed);
+        process
+    }
+
+    fn model(&self) -> std::sync::MutexGuard<'_, Model> {
+        self.model.lock().expect("no panic")
+    }
+}
+
+async fn run((rounds, seed): (Vec<Round>, u64)) {
+    let options = engine::Options {
+        shape: SMALL,
+        write_timeout: Duration::from_millis(700),
+        ..engine::Options::default()
+    };
+    let world = World { options, ..World::timed() };
+    let clients = (0..SLOTS).map(|_| (0..CLIENTS).map(|_| Some(Client::default())).collect()).collect();
+    let mut history = History {
+        world,
+        processes: Vec::new(),
+        is_clean: true,
+        seed,
+        model: Mutex::default(),
+        writers: Mutex::default(),
+        clients: Mutex::new(clients),
+        under: Under::default(),
+        turn: Turn::default(),
+    };
+    for _ in 0..3 {
+        let process = history.process();
+        history.processes.push(process);
+    }
+    let make = |slot| (0, Op::Create { slot, size: None, closes: false, idle: false, maker: Maker::Nobody });
+    let first = vec![make(0), make(1), (1, Op::MakeBucket { bucket: 1 })];
+    history.round(Round { ops: first, faults: Vec::new(), death: None }).await;
+    for round in rounds {
+        history.round(round).await;
+    }
+    history.end().await;
+}
+
+impl History {
+    /// Every stream goes on, and some days later nothing is left but what the streams name.
+    async fn end(&mut self) {
+        for slot in 0..SLOTS {
+            let post = |by| {
+                let (sizes, expect, waits) = (vec![1], Expect::Anything, Waits::Always);
+                (by, Op::Post { slot, sizes, closes: false, writer: None, expect, waits })
+            };
+            for by in 0..3 {
+                // Alone and without faults, it is foretold.
+                self.round(Round { ops: vec![post(by)], faults: Vec::new(), death: None }).await;
+            }
+        }
+        // A stream that was kept in mind for a fork goes after it, and so on upward.
+        for _ in 0..8 {
+            self.world.clock.advance_ms(26 * 3_600_000);
+            let report = self.processes[0].sweep().await.expect("swept");
+            assert_eq!((report.failures, report.more_is_due), (0, false), "{report}");
+        }
+        self.look().await;
+        assert_tidy(&self.world).await;
+        self.check_kinship(&manifests(&self.world).await);
+        self.check_counts().await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: cases(12),
+        max_shrink_iters: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    #[test]
+    fn every_answer_of_a_random_history_of_durable_streams_is_true(history in (rounds(), any::<u64>())) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(run(history));
+    }
+}
