@@ -52,6 +52,8 @@ enum Expect {
     Now,
     /// The state some messages ago.
     Past(u64),
+    /// A state of this life that is over or still to come, or the present one in another life.
+    Neither,
 }
 
 #[derive(Clone, Debug)]
@@ -201,6 +203,7 @@ fn writes() -> impl Strategy<Value = Op> {
         4 => Just(Expect::Anything),
         2 => Just(Expect::Now),
         1 => (1u64..4).prop_map(Expect::Past),
+        1 => Just(Expect::Neither),
     ];
     let post = (slot(), sizes(), seldom(), writer, expect, waits()).prop_map(
         |(slot, sizes, closes, writer, expect, waits)| Op::Post {

@@ -10,7 +10,7 @@ use leat::service::durable::{
 use leat::types::ledger::{ContentType, Producer, Refusal, Refused, StateTag, Then, WriterSeq};
 use leat::types::stream::Provision;
 
-use super::model::{Append, Before, Mark};
+use super::model::{Append, Before, Life, Mark};
 use super::{CLIENTS, DYING, Expect, History, Maker, Op, Waits, Writer, at, bucket, content_type, lifetime};
 use crate::random::{PATIENCE, mark, unmark};
 
@@ -182,6 +182,10 @@ impl History {
             (Expect::Past(by), Some(now)) => {
                 Some(vec![StateTag { tail: now.tail.saturating_sub(by), ..now }])
             }
+            (Expect::Neither, Some(now)) => {
+                let other = StateTag { life: "another".to_owned(), ..now.clone() };
+                Some(vec![StateTag { tail: now.tail + 1, ..now }, other])
+            }
         };
         let number = self.model().begin(Append { writer_seq, closes, ..Append::to(slot, sizes.len()) });
         let post = Post {
@@ -195,14 +199,16 @@ impl History {
         let sent = self.send(by, number, post).await;
         if let (Sent::In, Some(expected)) = (&sent, &expected) {
             let placed = &self.model().appends[&number].placed;
-            let wanted = (&expected[0].life, Some(expected[0].tail));
-            assert!(placed.iter().any(|(life, start)| (life, *start) == wanted), "{expected:?}: {placed:?}");
+            let is_meant = |(life, start): (&Life, &Option<u64>)| {
+                expected.iter().any(|tag| tag.life == *life && Some(tag.tail) == *start)
+            };
+            assert!(placed.iter().any(is_meant), "{expected:?}: {placed:?}");
         }
         // Alone, its outcome is certain.
         if self.turn.is_alone(slot)
             && let Some(now) = now
         {
-            let is_wanted = expected.is_none_or(|expected| expected[0] == now);
+            let is_wanted = expected.is_none_or(|expected| expected.contains(&now));
             match &sent {
                 Sent::Unclear if matches!(by.1, Waits::Shortly(_)) => {}
                 _ if now.is_closed => {
