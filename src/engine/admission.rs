@@ -6,10 +6,11 @@
 use std::collections::HashSet;
 
 use super::entry;
+use crate::storage::key::Incarnation;
 use crate::storage::ledger::Ledger;
 use crate::storage::manifest::LogState;
 use crate::types::config::{Timestamping, TimestampingMode};
-use crate::types::ledger::Refused;
+use crate::types::ledger::{Refusal, Refused, StateTag};
 use crate::types::record::{AppendInput, Command, StreamPosition};
 
 /// Where an accepted batch goes.
@@ -66,11 +67,13 @@ pub struct Candidate<'a> {
     pub session: Option<SessionId>,
     /// Why it is refused whatever it says, if it is.
     pub refusal: Option<Rejection>,
+    /// The life that it is judged on; states of others, which it may expect too, are not meant.
+    pub life: Option<Incarnation>,
 }
 
 impl<'a> From<&'a AppendInput> for Candidate<'a> {
     fn from(input: &'a AppendInput) -> Self {
-        Self { input, session: None, refusal: None }
+        Self { input, session: None, refusal: None, life: None }
     }
 }
 
@@ -103,12 +106,13 @@ pub fn admit<'a>(
     let mut verdicts = Vec::new();
     let mut ended = HashSet::new();
     for batch in batches {
-        let Candidate { input: batch, session, refusal } = batch.into();
+        let Candidate { input: batch, session, refusal, life } = batch.into();
         let has_ended = session.is_some_and(|session| ended.contains(&session));
         let verdict = match (refusal, has_ended) {
             (Some(refusal), _) => Err(refusal),
             (None, true) => Err(Rejection::SessionEnded),
-            (None, false) => admit_one(&log, timestamping, batch, now_ms),
+            (None, false) => admit_one(&log, timestamping, batch, now_ms)
+                .and_then(|admitted| check_life(&log, batch, life).map(|()| admitted)),
         };
         if verdict.is_err() {
             ended.extend(session);
@@ -126,6 +130,16 @@ pub fn admit<'a>(
         verdicts.push(verdict);
     }
     Admission { verdicts, log }
+}
+
+/// Whether one of the states that an entry expects is this one and of this life. That one of them is like this one
+/// was checked before.
+fn check_life(log: &LogState, batch: &AppendInput, life: Option<Incarnation>) -> Result<(), Rejection> {
+    let expected = batch.entry.as_ref().and_then(|entry| entry.expected.as_ref());
+    let (Some(tags), Some(life), Some(ledger)) = (expected, life, &log.ledger) else { return Ok(()) };
+    let (tail, is_closed, life) = (log.next_seq_num, ledger.is_closed, life.to_string());
+    let is_meant = tags.contains(&StateTag { life, tail, is_closed });
+    is_meant.then_some(()).ok_or(Rejection::Refused(Refused { why: Refusal::OtherState, tail, is_closed }))
 }
 
 fn admit_one(
@@ -277,7 +291,12 @@ mod tests {
     fn after_a_refusal_nothing_more_of_its_session_is_accepted() {
         let at_zero = AppendInput::new(vec![at(None)], Some(0), None).expect("legal");
         let any = batch(vec![at(None)]);
-        let of = |input, session| Candidate { input, session: Some(SessionId(session)), refusal: None };
+        let of = |input, session| Candidate {
+            input,
+            session: Some(SessionId(session)),
+            refusal: None,
+            life: None,
+        };
         let ended = Candidate { refusal: Some(Rejection::SessionEnded), ..of(&any, 3) };
         let candidates =
             [of(&any, 1), of(&at_zero, 1), of(&any, 1), of(&any, 2), Candidate::from(&any), ended];

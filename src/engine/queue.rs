@@ -89,7 +89,12 @@ impl Pending {
         let session = self.session.as_ref();
         let refusal = session.and_then(|session| session.refusal(life));
         let refusal = refusal.or_else(|| self.is_for_another(life).then_some(Rejection::OtherLife));
-        Candidate { input: &self.input, session: session.map(|session| session.id), refusal }
+        Candidate {
+            input: &self.input,
+            session: session.map(|session| session.id),
+            refusal,
+            life: Some(life),
+        }
     }
 
     /// Whether the batch is an entry that is meant for states of other lives only.

@@ -136,12 +136,23 @@ impl Service {
 
     /// Ends a live stream: due marker, then tombstone. `None` if someone else did.
     pub(super) async fn bury(&self, stream: &Stream, found: &Snapshot) -> Result<Option<Manifest>> {
+        self.bury_if(stream, found, |_| true).await
+    }
+
+    /// The same, if what the stream is by then is still to end. `None` if not, or if someone else did.
+    pub(super) async fn bury_if(
+        &self,
+        stream: &Stream,
+        found: &Snapshot,
+        is_over: impl Fn(&Manifest) -> bool,
+    ) -> Result<Option<Manifest>> {
         let incarnation = found.doc.head.incarnation;
         let due = self.put_stream_due(&stream.identity, incarnation, self.now_ms()).await?;
         let mut replaced = String::new();
         let end = |manifest: &Manifest| {
             replaced.clone_from(&manifest.due);
-            (manifest.head.incarnation == incarnation).then(|| manifest.tombstone(due.clone()))
+            let ends = manifest.head.incarnation == incarnation && is_over(manifest);
+            ends.then(|| manifest.tombstone(due.clone()))
         };
         match stream.update(end).await {
             Ok(Updated::Changed(tombstone)) => {

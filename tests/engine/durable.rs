@@ -211,6 +211,24 @@ async fn an_expected_state_has_one_winner_over_two_processes() {
 }
 
 #[tokio::test]
+async fn a_state_of_another_life_is_not_meant_because_this_life_is_named_too() {
+    let process = World::new().process();
+    process.create("s", &new("a")).await.expect("created");
+    process.post("s", post(b"b")).await.expect("appended");
+    let former = process.service.durable_status(&at("s")).await.expect("there").tag();
+    process.service.delete_durable(&at("s")).await.expect("deleted");
+    process.create("s", &new("a")).await.expect("created again");
+    let begun = process.service.durable_status(&at("s")).await.expect("there").tag();
+    process.post("s", post(b"b")).await.expect("appended");
+    // One is of this life and over, the other is like the present one and of another life.
+    let on = |tags: Vec<_>| Post { expected: Some(tags), ..post(b"c") };
+    let refused = process.post("s", on(vec![begun.clone(), former.clone()])).await;
+    assert!(matches!(refused, Err(Error::OtherState)), "{refused:?}");
+    let now = process.service.durable_status(&at("s")).await.expect("there").tag();
+    assert_eq!(process.post("s", on(vec![former, begun, now])).await.expect("appended").tag.tail, 3);
+}
+
+#[tokio::test]
 async fn a_use_is_recorded_at_most_once_in_a_quarter_of_the_lifetime() {
     let world = World::timed();
     let process = world.process();

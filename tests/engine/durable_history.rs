@@ -58,6 +58,8 @@ enum Expect {
     Now,
     /// The state some messages ago.
     Past(u64),
+    /// A state of this life that is over or still to come, or the present one in another life.
+    Neither,
 }
 
 #[derive(Clone, Debug)]
@@ -132,6 +134,10 @@ enum Op {
         bucket: usize,
     },
     Sweep,
+    /// So many minutes pass while the others are at work.
+    Tick {
+        minutes: u64,
+    },
     /// So many minutes pass, once the others of the round are done.
     Later {
         minutes: u64,
@@ -207,6 +213,7 @@ fn writes() -> impl Strategy<Value = Op> {
         4 => Just(Expect::Anything),
         2 => Just(Expect::Now),
         1 => (1u64..4).prop_map(Expect::Past),
+        1 => Just(Expect::Neither),
     ];
     let post = (slot(), sizes(), seldom(), writer, expect, waits()).prop_map(
         |(slot, sizes, closes, writer, expect, waits)| Op::Post {
@@ -269,7 +276,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..BUCKETS.len()).prop_map(|bucket| Op::MakeBucket { bucket }),
         2 => (0..BUCKETS.len()).prop_map(|bucket| Op::DropBucket { bucket }),
         3 => Just(Op::Sweep),
-        2 => later(),
+        1 => (1u64..30).prop_map(|minutes| Op::Tick { minutes }),
+        1 => later(),
     ]
 }
 
@@ -290,6 +298,38 @@ fn contest() -> impl Strategy<Value = Vec<Vec<(usize, Op)>>> {
     ];
     let contest = prop::collection::vec((0usize..3, contender), 2..7);
     (contest, contest_begins()).prop_map(|(contest, begins)| vec![begins, contest])
+}
+
+/// Who sees a stream that is only being made, or ends what it is made of.
+fn birth() -> impl Strategy<Value = Vec<Vec<(usize, Op)>>> {
+    let size = || prop_oneof![1 => Just(None), 2 => (1_500usize..6_000).prop_map(Some)];
+    let pair = prop_oneof![Just((0usize, 2usize)), Just((1, 3)), Just((0, 4))];
+    (pair, any::<bool>(), size(), any::<bool>()).prop_flat_map(move |((source, slot), forks, size, idle)| {
+        let make = match forks {
+            true => Op::Fork { slot, source, back: None, beyond: 0, size, idle },
+            false => Op::Create { slot, size, closes: false, idle, maker: Maker::Nobody },
+        };
+        let other = prop_oneof![
+            2 => Just(make.clone()),
+            2 => Just(Op::Look { slot }),
+            3 => Just(Op::Read { slot, bytes: 1_000 }),
+            2 => Just(Op::Delete { slot: source }),
+            1 => Just(Op::Delete { slot }),
+            1 => Just(Op::Sweep),
+            1 => (1u64..30).prop_map(|minutes| Op::Tick { minutes }),
+        ];
+        prop::collection::vec((0usize..3, other), 2..7).prop_map(move |mut others| {
+            let before = vec![
+                (0, Op::Delete { slot }),
+                (
+                    1,
+                    Op::Create { slot: source, size: Some(3_000), closes: false, idle, maker: Maker::Nobody },
+                ),
+            ];
+            others.push((0, make.clone()));
+            vec![before, others]
+        })
+    })
 }
 
 fn contest_begins() -> impl Strategy<Value = Vec<(usize, Op)>> {
@@ -319,7 +359,7 @@ fn places() -> impl Strategy<Value = (Operation, &'static str)> {
 
 fn rounds() -> impl Strategy<Value = Vec<Round>> {
     let ops = prop::collection::vec((0usize..3, op()), 1..8).prop_map(|ops| vec![ops]);
-    let ops = prop_oneof![7 => ops.boxed(), 1 => contest().boxed()];
+    let ops = prop_oneof![7 => ops.boxed(), 1 => contest().boxed(), 1 => birth().boxed()];
     // Some rounds without, so that answers can be foretold.
     let faults = prop_oneof![
         1 => Just(Vec::new()),
@@ -328,8 +368,10 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
     let dies = prop_oneof![Just(Fault::Hang), Just(Fault::DropAfterApply), Just(Fault::Unavailable)];
     let death = (0usize..3, 0usize..12, dies).prop_map(|(by, skip, fault)| Death { by, skip, fault });
     let death = prop_oneof![4 => Just(None), 1 => death.prop_map(Some)];
-    let rounds = (ops, faults, death).prop_map(|(mut ops, faults, death)| {
-        let last = ops.pop().unwrap_or_default();
+    let pause = prop_oneof![5 => Just(None), 2 => later().prop_map(Some)];
+    let rounds = (ops, faults, death, pause).prop_map(|(mut ops, faults, death, pause)| {
+        let mut last = ops.pop().unwrap_or_default();
+        last.extend(pause.map(|pause| (0, pause)));
         let before = ops.into_iter().map(|ops| Round { ops, faults: Vec::new(), death: None });
         before.chain([Round { ops: last, faults, death }]).collect::<Vec<_>>()
     });

@@ -12,6 +12,7 @@ mod counts;
 mod deletion;
 mod durable;
 mod durable_history;
+mod endings;
 mod faults;
 mod fixtures;
 mod forks;

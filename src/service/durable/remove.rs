@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::error::{Error, Result, of_engine};
-use super::{DurableRef, identity, ledger, unusable, with_ledger};
+use super::{DurableRef, RESTARTS_MAX, identity, ledger, unusable, with_ledger};
 use crate::engine::{Snapshot, Stream, Updated};
-use crate::service::Service;
+use crate::service::{self, Service};
 use crate::storage::identity::Identity;
 use crate::storage::ledger::{Kin, Ledger, Stage};
 use crate::storage::manifest::Manifest;
@@ -19,25 +19,31 @@ impl Service {
             let found = stream.refresh_live().await?;
             Ok((stream, found))
         };
-        let (stream, found) = match self.on_durable(target, open).await {
-            Err(error @ Error::StreamNotFound(_)) => {
-                self.drop_name(target).await?;
-                return Err(error);
+        for _ in 0..RESTARTS_MAX {
+            let (stream, found) = match self.on_durable(target, open).await {
+                Err(error @ Error::StreamNotFound(_)) => {
+                    self.drop_name(target).await?;
+                    return Err(error);
+                }
+                outcome => outcome?,
+            };
+            let judged = ledger(&found.doc)?;
+            match judged.check_usable(self.now_ms()) {
+                Ok(()) => {}
+                Err(why @ (Unusable::Retired | Unusable::Unfinished)) => return Err(unusable(name, why)),
+                Err(Unusable::Expired) if self.end_durable(&stream, &found).await? => {
+                    return Err(Error::StreamNotFound(name.to_string()));
+                }
+                // It was used just before its end.
+                Err(Unusable::Expired) => continue,
             }
-            outcome => outcome?,
-        };
-        match ledger(&found.doc)?.check_usable(self.now_ms()) {
-            Ok(()) => {}
-            Err(why @ (Unusable::Retired | Unusable::Unfinished)) => return Err(unusable(name, why)),
-            Err(Unusable::Expired) => {
-                self.end_durable(&stream, &found).await?;
-                return Err(Error::StreamNotFound(name.to_string()));
+            // A fork that was begun meanwhile has marked it since.
+            let is_unmarked = |ledger: &Ledger| ledger.forks.iter().all(|fork| judged.forks.contains(fork));
+            if self.retire(&stream, &found).await? || self.end_if(&stream, &found, is_unmarked).await? {
+                return Ok(());
             }
         }
-        if !self.retire(&stream, &found).await? {
-            self.end_durable(&stream, &found).await?;
-        }
-        Ok(())
+        Err(service::Error::TransactionConflict(name.to_string()).into())
     }
 
     /// Takes a name out of the listing whose stream has ended, for a deletion that died between its two steps.
@@ -52,19 +58,19 @@ impl Service {
 
     /// Keeps a stream in mind although it is deleted, if forks of it live; whether they do.
     async fn retire(&self, stream: &Stream, found: &Snapshot) -> Result<bool> {
-        let mut alive = Vec::new();
-        for fork in &ledger(&found.doc)?.forks {
+        let (mut dead, marked) = (Vec::new(), &ledger(&found.doc)?.forks);
+        for fork in marked {
             // A mark may be left of a fork that never came to be.
-            if self.is_alive(fork).await? {
-                alive.push(fork.clone());
+            if !self.is_alive(fork).await? {
+                dead.push(fork.clone());
             }
         }
-        if alive.is_empty() {
+        if dead.len() == marked.len() {
             return Ok(false);
         }
         let retired = |manifest: &Manifest| {
             let ledger = manifest.log.ledger.as_deref()?;
-            let forks: Vec<_> = ledger.forks.iter().filter(|fork| alive.contains(fork)).cloned().collect();
+            let forks: Vec<_> = ledger.forks.iter().filter(|fork| !dead.contains(fork)).cloned().collect();
             let is_wanted = manifest.head.incarnation == found.doc.head.incarnation
                 && !forks.is_empty()
                 && (ledger.stage != Stage::Retired || ledger.forks != forks);
@@ -94,10 +100,7 @@ impl Service {
             Stage::Ready => ledger.has_expired(long_ago_ms),
             Stage::Retired => !self.retire(&stream, &found).await?,
         };
-        if is_over {
-            self.end_durable(&stream, &found).await?;
-        }
-        Ok(is_over)
+        Ok(is_over && self.end_durable(&stream, &found).await?)
     }
 
     async fn is_alive(&self, fork: &Kin) -> Result<bool> {
@@ -106,19 +109,37 @@ impl Service {
         Ok(found.is_some_and(|found| found.doc.head.is_live() && found.doc.head.incarnation == fork.life))
     }
 
-    /// Ends a life of a stream, and takes it from the listing and from the mind of what it was forked from.
-    pub(super) async fn end_durable(&self, stream: &Stream, found: &Snapshot) -> Result<()> {
-        if let Some(tombstone) = self.bury(stream, found).await? {
-            self.delete_catalog_entry(stream, &tombstone).await?;
+    /// Ends a life of a stream that was found to be over, unless it was used since; whether it ended.
+    pub(super) async fn end_durable(&self, stream: &Stream, found: &Snapshot) -> Result<bool> {
+        let judged = ledger(&found.doc)?;
+        let is_as_judged =
+            |ledger: &Ledger| ledger.stage == judged.stage && ledger.last_used_ms == judged.last_used_ms;
+        self.end_if(stream, found, is_as_judged).await
+    }
+
+    /// Ends a life of a stream if it is still to end, and takes it from the listing and from the mind of what it was
+    /// forked from; whether it ended.
+    async fn end_if(
+        &self,
+        stream: &Stream,
+        found: &Snapshot,
+        is_over: impl Fn(&Ledger) -> bool,
+    ) -> Result<bool> {
+        let life = found.doc.head.incarnation;
+        let is_over = |manifest: &Manifest| manifest.log.ledger.as_deref().is_some_and(&is_over);
+        match self.bury_if(stream, found, is_over).await? {
+            Some(tombstone) => self.delete_catalog_entry(stream, &tombstone).await?,
+            None => {
+                let known = stream.known();
+                if known.is_some_and(|known| known.doc.head.is_live() && known.doc.head.incarnation == life) {
+                    return Ok(false);
+                }
+            }
         }
         if let Some(origin) = ledger(&found.doc)?.origin.clone() {
-            let own = Kin {
-                bucket: stream.identity.basin,
-                name: stream.identity.name.clone(),
-                life: found.doc.head.incarnation,
-            };
+            let own = Kin { bucket: stream.identity.basin, name: stream.identity.name.clone(), life };
             self.unmark_fork(&origin, &own).await?;
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -10,7 +10,7 @@ use leat::service::durable::{
 use leat::types::ledger::{ContentType, Producer, Refusal, Refused, StateTag, Then, WriterSeq};
 use leat::types::stream::Provision;
 
-use super::model::{Append, Before, Mark};
+use super::model::{Append, Before, Life, Mark};
 use super::{CLIENTS, DYING, Expect, History, Maker, Op, Waits, Writer, at, bucket, content_type, lifetime};
 use crate::random::{PATIENCE, mark, unmark};
 
@@ -113,7 +113,6 @@ impl History {
                 let lifetime = Some(lifetime(idle));
                 let creation = Creation { lifetime, fork, ..Creation::default() };
                 self.create(by, slot, (size, Maker::Nobody), creation).await;
-                self.model().used(source, None, self.world.clock.now_ms());
             }
             Op::Delete { slot } => {
                 let service = &self.processes[by].service;
@@ -137,6 +136,10 @@ impl History {
             Op::Sweep => {
                 let _ = self.in_time(by, self.processes[by].sweep()).await;
             }
+            Op::Tick { minutes } => {
+                tokio::time::sleep(Duration::from_micros(minutes * 20)).await;
+                self.world.clock.advance_ms(minutes * 60_000);
+            }
             Op::Later { minutes } => self.world.clock.advance_ms(minutes * 60_000),
         }
     }
@@ -155,7 +158,9 @@ impl History {
 
     /// That a stream is not there is no answer while it certainly is.
     fn expect_there<T: std::fmt::Debug>(&self, slot: usize, outcome: &Result<T, Error>) {
-        let is_there = self.turn.is_calm(slot) && self.under.slots[slot].life().is_some();
+        let life = self.under.slots[slot].life().filter(|_| self.turn.is_calm(slot));
+        let now_ms = self.world.clock.now_ms();
+        let is_there = life.is_some_and(|life| !self.model().may_have_expired(life, now_ms));
         assert!(!is_there || !is_absent(outcome), "{slot} is there: {outcome:?}");
     }
 
@@ -182,6 +187,10 @@ impl History {
             (Expect::Past(by), Some(now)) => {
                 Some(vec![StateTag { tail: now.tail.saturating_sub(by), ..now }])
             }
+            (Expect::Neither, Some(now)) => {
+                let other = StateTag { life: "another".to_owned(), ..now.clone() };
+                Some(vec![StateTag { tail: now.tail + 1, ..now }, other])
+            }
         };
         let number = self.model().begin(Append { writer_seq, closes, ..Append::to(slot, sizes.len()) });
         let post = Post {
@@ -195,14 +204,16 @@ impl History {
         let sent = self.send(by, number, post).await;
         if let (Sent::In, Some(expected)) = (&sent, &expected) {
             let placed = &self.model().appends[&number].placed;
-            let wanted = (&expected[0].life, Some(expected[0].tail));
-            assert!(placed.iter().any(|(life, start)| (life, *start) == wanted), "{expected:?}: {placed:?}");
+            let is_meant = |(life, start): (&Life, &Option<u64>)| {
+                expected.iter().any(|tag| tag.life == *life && Some(tag.tail) == *start)
+            };
+            assert!(placed.iter().any(is_meant), "{expected:?}: {placed:?}");
         }
         // Alone, its outcome is certain.
         if self.turn.is_alone(slot)
             && let Some(now) = now
         {
-            let is_wanted = expected.is_none_or(|expected| expected[0] == now);
+            let is_wanted = expected.is_none_or(|expected| expected.contains(&now));
             match &sent {
                 Sent::Unclear if matches!(by.1, Waits::Shortly(_)) => {}
                 _ if now.is_closed => {
@@ -218,6 +229,7 @@ impl History {
 
     /// Sends an append once, and takes note of what the answer says.
     pub(super) async fn send(&self, (by, waits): (usize, Waits), number: u64, post: Post) -> Sent {
+        let began_ms = self.world.clock.now_ms();
         let (before, slot, is_repeat) = {
             let mut model = self.model();
             let append = model.append(number);
@@ -235,14 +247,17 @@ impl History {
         let outcome = tokio::select! { biased; outcome = call => outcome, () = gone => None };
         let mut model = self.model();
         model.append(number).in_flight -= 1;
+        model.used(slot, None, self.world.clock.now_ms());
         let Some(outcome) = outcome.filter(|outcome| !is_unclear(outcome)) else {
             model.append(number).is_unclear = true;
             return Sent::Unclear;
         };
         if let Ok(Posted { tag, .. }) = &outcome {
             self.turn.is_life(slot, &self.under, &tag.life);
-            model.used(slot, Some(&tag.life), self.world.clock.now_ms());
+            model.life(slot, &tag.life);
+            model.used(slot, Some(&tag.life), began_ms);
         }
+        model.used(slot, None, self.world.clock.now_ms());
         drop(model);
         self.expect_there(slot, &outcome);
         let mut model = self.model();
@@ -280,7 +295,7 @@ impl History {
     async fn read(&self, by: usize, slot: usize, bytes: u64) {
         let before = self.model().before();
         let target = at(slot);
-        self.model().used(slot, None, self.world.clock.now_ms());
+        let began_ms = self.world.clock.now_ms();
         let open = |from| self.processes[by].service.durable_reader(&target, from);
         let mut opened = open(ReadFrom::Start).await;
         if let Err(Error::Trimmed { start }) = opened {
@@ -296,10 +311,12 @@ impl History {
         {
             let mut model = self.model();
             model.saw_state(slot, &before, &status.tag());
-            model.lives_for(slot, &status);
+            model.lives_for(slot, &status, 0);
+            model.used(slot, None, self.world.clock.now_ms());
             // Under faults, a use may not have been recorded.
-            let is_certain = self.turn.is_faultless.then_some(&status.life);
-            model.used(slot, is_certain, self.world.clock.now_ms());
+            if self.turn.is_faultless {
+                model.used(slot, Some(&status.life), began_ms);
+            }
         }
         if let Ok(read) = read_on(&mut reader, bytes).await {
             assert!(reader.next() >= status.tail, "a read ends at {} of {}", reader.next(), status.tail);
@@ -314,6 +331,7 @@ impl History {
         self.model().used(slot, None, self.world.clock.now_ms());
         let opened = self.processes[by].service.durable_reader(&at(slot), ReadFrom::Tail).await;
         self.expect_there(slot, &opened);
+        self.model().used(slot, None, self.world.clock.now_ms());
         let Ok(mut reader) = opened else { return };
         self.model().saw_state(slot, &before, &reader.status().expect("a ledger").tag());
         let life = reader.status().expect("a ledger").life;
@@ -350,6 +368,7 @@ impl History {
             known.snapshot_at_least = known.snapshot_at_least.max(offset);
             model.used(slot, Some(life), now_ms);
         }
+        self.model().used(slot, None, self.world.clock.now_ms());
     }
 
     async fn create(
@@ -396,6 +415,7 @@ impl History {
         (number, before, count): (u64, &Before, u64),
         creation: &Creation,
     ) {
+        let began_ms = self.world.clock.now_ms();
         let service = &self.processes[by].service;
         let outcome = self.in_time(by, service.create_durable(&at(slot), creation)).await;
         let mut model = self.model();
@@ -410,9 +430,11 @@ impl History {
             let start = creation.fork.is_none().then_some(0);
             model.append(number).placed.insert(status.life.clone(), start);
             self.check_new(before, &status, (creation.fork.is_none(), count));
+            model.life(slot, &status.life).made_with = count;
         }
         model.saw_state(slot, before, &status.tag());
-        model.lives_for(slot, &status);
+        let since_ms = if provision == Provision::Created { began_ms } else { 0 };
+        model.lives_for(slot, &status, since_ms);
     }
 
     fn check_new(&self, before: &Before, status: &Status, (is_new, count): (bool, u64)) {

@@ -31,6 +31,8 @@ impl Model {
         self.check_writer(&runs);
         self.check_placed(slot, life, &runs, (*start, own_from));
         let known = &self.lives[life];
+        let (least, whole) = (known.least_tail.unwrap_or(u64::MAX), own_from + known.made_with);
+        assert!(least >= whole, "{least} messages were seen of a stream that was made with {whole}");
         assert!(*tail >= known.tail_at_least, "a tail of {tail}, once {}", known.tail_at_least);
         assert!(status.snapshot_at.unwrap_or(0) >= known.snapshot_at_least, "a snapshot is lost: {status:?}");
         assert!(*start == 0 || status.snapshot_at.is_none_or(|at| at == *start), "{status:?}");

@@ -40,6 +40,10 @@ pub(super) struct Known {
     pub(super) content: BTreeMap<u64, Mark>,
     /// No look that begins now may show less.
     pub(super) tail_at_least: u64,
+    /// The lowest tail that anybody saw.
+    pub(super) least_tail: Option<u64>,
+    /// Messages that it was made with, beside those of its source.
+    pub(super) made_with: u64,
     /// The tail it was closed at.
     pub(super) closed_at: Option<u64>,
     /// Where it comes from: a life, and the first offset that is its own.
@@ -150,6 +154,7 @@ impl Model {
             assert!(tag.is_closed || !was_closed, "a closed stream is open");
         }
         let known = self.life(slot, &tag.life);
+        known.least_tail = Some(known.least_tail.map_or(tag.tail, |least| least.min(tag.tail)));
         known.tail_at_least = known.tail_at_least.max(tag.tail);
         if tag.is_closed {
             self.closed(slot, &tag.life, tag.tail);
@@ -196,12 +201,12 @@ impl Model {
         }
     }
 
-    /// A stream was found to live that long.
-    pub(super) fn lives_for(&mut self, slot: usize, status: &Status) {
+    /// A stream was found to live that long; it was certainly used, or made, no earlier than then.
+    pub(super) fn lives_for(&mut self, slot: usize, status: &Status, since_ms: u64) {
         let known = self.life(slot, &status.life);
         known.lifetime = status.lifetime;
         let (certain, maybe) = &mut known.used_ms;
-        (*certain, *maybe) = ((*certain).max(status.created_at_ms), (*maybe).max(status.created_at_ms));
+        (*certain, *maybe) = ((*certain).max(since_ms), (*maybe).max(status.created_at_ms));
     }
 
     pub(super) fn may_have_expired(&self, life: &Life, now_ms: u64) -> bool {

@@ -35,6 +35,8 @@ impl Default for Under {
 pub(super) struct Turn {
     pub(super) dying: Option<usize>,
     pub(super) is_faultless: bool,
+    /// Whether time passes while the operations are at work.
+    ticks: bool,
     creates: [usize; SLOTS],
     deletes: [usize; SLOTS],
     touches: [usize; SLOTS],
@@ -80,6 +82,7 @@ impl Turn {
                 | Op::Look { slot }
                 | Op::Read { slot, .. }
                 | Op::Follow { slot, .. } => turn.touches[slot] += 1,
+                Op::Tick { .. } => turn.ticks = true,
                 Op::Sweep | Op::Later { .. } => {}
             }
         }
@@ -97,7 +100,7 @@ impl Turn {
 
     /// Whether one operation, which is about nothing else, meets no fault.
     pub(super) fn is_alone(&self, slot: usize) -> bool {
-        self.is_calm(slot) && self.touches[slot] == 1 && self.is_faultless
+        self.is_calm(slot) && self.touches[slot] == 1 && self.is_faultless && !self.ticks
     }
 
     /// An answer came from this life.
@@ -114,7 +117,7 @@ impl Turn {
         creation: &Creation,
         outcome: &Result<(Status, Provision), Error>,
     ) {
-        let is_only = self.creates[slot] == 1 && self.deletes[slot] == 0;
+        let is_only = self.creates[slot] == 1 && self.deletes[slot] == 0 && !self.ticks;
         let n = bucket_of(slot);
         match outcome {
             Ok((status, Provision::Created)) => {
@@ -142,7 +145,7 @@ impl Turn {
     }
 
     pub(super) fn deleted(&self, slot: usize, under: &Under, outcome: &Result<(), Error>) {
-        let is_only = self.creates[slot] == 0 && self.deletes[slot] == 1;
+        let is_only = self.creates[slot] == 0 && self.deletes[slot] == 1 && !self.ticks;
         if is_only && is_absent(outcome) {
             assert!(under.slots[slot].life().is_none(), "{slot} is there: {outcome:?}");
         }
@@ -252,7 +255,7 @@ impl History {
                 let (life, ledger) = self.ledger(slot).await;
                 let mut model = self.model();
                 model.marks.insert(life, marks(&ledger));
-                model.lives_for(slot, &status);
+                model.lives_for(slot, &status, 0);
                 if let Some(origin) = &ledger.origin {
                     let beyond = if ledger.content_type.is_json() { origin.beyond } else { 0 };
                     let source = origin.source.life.to_string();
