@@ -48,7 +48,7 @@ const SLOTS: usize = 5;
 const STRICT: [usize; 2] = [3, 4];
 const BUCKETS: [&str; 2] = ["made", "strict"];
 /// Clients of a name, each with its own producer id.
-const CLIENTS: usize = 2;
+const CLIENTS: usize = 3;
 const IDLE_SECS: u64 = 3_600;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -352,7 +352,7 @@ impl Service {
             };
             match found.filter(is_own) {
                 Some(found) => self.end_durable(stream, &found).await,
-                None => Ok(()),
+                None => Ok(true),
             }
         };
         if let Err(error) = ended.await {
