@@ -73,7 +73,7 @@ async fn an_append_that_lands_as_its_stream_is_found_expired_keeps_it_alive() {
         world.clock.advance_ms(SECOND);
         other.service.create_durable(&at("s"), &lasting(100, 1)).await
     };
-    let (appended, found) = lands_in_between((&writer, &other), append(&writer), creation).await;
+    let (appended, found) = Box::pin(lands_in_between((&writer, &other), append(&writer), creation)).await;
     assert_eq!(appended.expect("appended").tag.tail, 2);
     assert_eq!(found.expect("it is there").1, Provision::Noop);
     assert_eq!(length(&other, "s").await.expect("readable"), 2);
@@ -90,7 +90,7 @@ async fn a_deletion_that_found_its_stream_expired_deletes_it_if_it_was_not() {
         world.clock.advance_ms(SECOND);
         other.service.delete_durable(&target).await
     };
-    let (appended, deleted) = lands_in_between((&writer, &other), append(&writer), deletion).await;
+    let (appended, deleted) = Box::pin(lands_in_between((&writer, &other), append(&writer), deletion)).await;
     appended.expect("appended");
     deleted.expect("there was something to delete");
     assert!(matches!(length(&writer, "s").await, Err(Error::StreamNotFound(_))));
@@ -107,7 +107,7 @@ async fn a_creation_that_is_completed_as_it_is_found_abandoned_is_there() {
         other.service.create_durable(&same, &second).await
     };
     let making = maker.service.create_durable(&target, &first);
-    let (made, found) = lands_in_between((&maker, &other), making, creation).await;
+    let (made, found) = Box::pin(lands_in_between((&maker, &other), making, creation)).await;
     assert_eq!(made.expect("created").1, Provision::Created);
     assert_eq!(found.expect("it is there").1, Provision::Noop);
     assert_eq!(length(&other, "s").await.expect("readable"), 100_000);

@@ -66,7 +66,7 @@ impl History {
     pub(super) async fn run(&self, by: usize, op: Op) {
         match op {
             Op::Post { slot, sizes, closes, writer, expect, waits } => {
-                self.post((by, waits), slot, (sizes, closes), writer, expect).await;
+                self.post((by, waits), slot, (sizes, closes), (writer, expect)).await;
             }
             Op::Produce { slot, client, sizes, elsewhere, closes, waits } => {
                 let sizes = if slot % 2 == 0 { sizes } else { sizes.into_iter().take(2).collect() };
@@ -79,16 +79,7 @@ impl History {
                 let post = Post { then: Then::Close, ..Post::default() };
                 self.send((by, Waits::Always), number, post).await;
             }
-            Op::Look { slot } => {
-                let before = self.model().before();
-                let service = &self.processes[by].service;
-                if let Some(found) = self.in_time(by, service.durable_status(&at(slot))).await {
-                    self.expect_there(slot, &found);
-                    if let Ok(status) = found {
-                        self.model().saw_state(slot, &before, &status.tag());
-                    }
-                }
-            }
+            Op::Look { slot } => self.status(by, slot).await,
             Op::Read { slot, bytes } => {
                 let _ = self.in_time(by, self.read(by, slot, bytes)).await;
             }
@@ -120,14 +111,26 @@ impl History {
                     self.turn.deleted(slot, &self.under, &outcome);
                 }
             }
+            Op::MakeBucket { .. }
+            | Op::DropBucket { .. }
+            | Op::Sweep
+            | Op::Tick { .. }
+            | Op::Later { .. } => {
+                self.run_beside(by, op).await;
+            }
+        }
+    }
+
+    /// What is about no stream.
+    async fn run_beside(&self, by: usize, op: Op) {
+        let service = &self.processes[by].service;
+        match op {
             Op::MakeBucket { bucket: n } => {
-                let service = &self.processes[by].service;
                 if let Some(outcome) = self.in_time(by, service.create_bucket(&bucket(n))).await {
                     self.turn.made(n, &self.under, &outcome);
                 }
             }
             Op::DropBucket { bucket: n } => {
-                let service = &self.processes[by].service;
                 let name = bucket(n);
                 if let Some(outcome) = self.in_time(by, service.delete_bucket(&name)).await {
                     self.turn.dropped(n, &outcome);
@@ -141,6 +144,18 @@ impl History {
                 self.world.clock.advance_ms(minutes * 60_000);
             }
             Op::Later { minutes } => self.world.clock.advance_ms(minutes * 60_000),
+            op => unreachable!("{op:?} is about a stream"),
+        }
+    }
+
+    async fn status(&self, by: usize, slot: usize) {
+        let before = self.model().before();
+        let service = &self.processes[by].service;
+        if let Some(found) = self.in_time(by, service.durable_status(&at(slot))).await {
+            self.expect_there(slot, &found);
+            if let Ok(status) = found {
+                self.model().saw_state(slot, &before, &status.tag());
+            }
         }
     }
 
@@ -175,8 +190,7 @@ impl History {
         by: (usize, Waits),
         slot: usize,
         (sizes, closes): (Vec<usize>, bool),
-        writer: Option<Writer>,
-        expect: Expect,
+        (writer, expect): (Option<Writer>, Expect),
     ) {
         let sizes = if slot.is_multiple_of(2) { sizes } else { sizes[..1].to_vec() };
         let writer_seq = writer.map(|writer| self.next_mark(slot, writer));
@@ -188,8 +202,8 @@ impl History {
                 Some(vec![StateTag { tail: now.tail.saturating_sub(by), ..now }])
             }
             (Expect::Neither, Some(now)) => {
-                let other = StateTag { life: "another".to_owned(), ..now.clone() };
-                Some(vec![StateTag { tail: now.tail + 1, ..now }, other])
+                let other = StateTag { life: "another".to_owned(), ..now };
+                Some(vec![StateTag { tail: now.tail + 1, ..now.clone() }, other])
             }
         };
         let number = self.model().begin(Append { writer_seq, closes, ..Append::to(slot, sizes.len()) });
@@ -420,6 +434,7 @@ impl History {
         let outcome = self.in_time(by, service.create_durable(&at(slot), creation)).await;
         let mut model = self.model();
         model.append(number).in_flight = 0;
+        model.used(slot, None, self.world.clock.now_ms());
         let Some(outcome) = outcome.filter(|outcome| !is_unclear(outcome)) else {
             model.append(number).is_unclear = true;
             return;
