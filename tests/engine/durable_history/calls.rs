@@ -203,7 +203,7 @@ impl History {
             }
             (Expect::Neither, Some(now)) => {
                 let other = StateTag { life: "another".to_owned(), ..now };
-                Some(vec![StateTag { tail: now.tail + 1, ..now.clone() }, other])
+                Some(vec![StateTag { tail: now.tail + 1, ..now }, other])
             }
         };
         let number = self.model().begin(Append { writer_seq, closes, ..Append::to(slot, sizes.len()) });
