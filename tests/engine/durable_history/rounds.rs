@@ -13,7 +13,8 @@ use leat::types::stream::Provision;
 
 use super::calls::{is_absent, read_on};
 use super::model::{Life, There};
-use super::{BUCKETS, Death, History, LATEST, Op, Round, SLOTS, at, bucket, bucket_of};
+use super::ops::{Death, Op, Round};
+use super::{BUCKETS, History, LATEST, SLOTS, at, bucket, bucket_of};
 use crate::random::PATIENCE;
 use crate::world::Process;
 
