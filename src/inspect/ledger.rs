@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::storage::ledger::{Kin, Ledger};
+use crate::storage::ledger::{Kin, Ledger, Stage};
 use crate::types::ledger::Lifetime;
 use crate::types::time::rfc3339;
 
@@ -14,7 +14,7 @@ pub struct LedgerView {
     /// Of every message.
     pub content_type: String,
     /// `filling` until its first content is whole, then `ready`; `retired` once it is deleted while forks live.
-    pub stage: String,
+    pub stage: &'static str,
     /// Whether nothing follows any more.
     pub is_closed: bool,
     /// `endless`, `idle` and seconds, or `until` and a time.
@@ -117,7 +117,11 @@ impl LedgerView {
         let writer_seq = ledger.writer_seq.as_ref();
         Self {
             content_type: ledger.content_type.as_str().to_owned(),
-            stage: super::show::lower(ledger.stage),
+            stage: match ledger.stage {
+                Stage::Filling => "filling",
+                Stage::Ready => "ready",
+                Stage::Retired => "retired",
+            },
             is_closed: ledger.is_closed,
             lifetime: match ledger.lifetime {
                 Lifetime::Endless => "endless".to_owned(),
@@ -139,10 +143,10 @@ impl LedgerView {
     }
 
     /// What is said of the stream in one word, where many are shown.
-    pub(super) fn state(&self) -> &str {
+    pub(super) fn state(&self) -> &'static str {
         match self.is_closed && self.stage == "ready" {
             true => "closed",
-            false => &self.stage,
+            false => self.stage,
         }
     }
 }

@@ -231,7 +231,7 @@ fn chunk_bytes(refs: &[Ref]) -> BTreeMap<&'static str, u64> {
 }
 
 /// A name as people write it.
-pub(super) fn lower(value: impl fmt::Debug) -> String {
+fn lower(value: impl fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 

@@ -205,7 +205,12 @@ impl Service {
 
 /// A tombstone where nothing ever was, or over that of an earlier life, so that a creation that is still on its
 /// way can never land.
-fn fence(identity: &Identity, base: Option<&Snapshot>, entry: &CatalogEntry, due: String) -> Manifest {
+pub(super) fn fence(
+    identity: &Identity,
+    base: Option<&Snapshot>,
+    entry: &CatalogEntry,
+    due: String,
+) -> Manifest {
     let base = base.map(|b| &b.doc);
     let head = Manifest::head_of_life(base, entry.incarnation, State::Tombstone);
     Manifest::empty(identity.hash(), head, base, entry.created_at_ms, due)

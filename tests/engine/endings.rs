@@ -9,6 +9,7 @@ use leat::types::ledger::{ContentType, Lifetime};
 use leat::types::name::BucketName;
 use leat::types::stream::Provision;
 
+use crate::faulty::Fault;
 use crate::world::{Process, World, name};
 
 const SECOND: u64 = 1_000;
@@ -73,7 +74,7 @@ async fn an_append_that_lands_as_its_stream_is_found_expired_keeps_it_alive() {
         world.clock.advance_ms(SECOND);
         other.service.create_durable(&at("s"), &lasting(100, 1)).await
     };
-    let (appended, found) = lands_in_between((&writer, &other), append(&writer), creation).await;
+    let (appended, found) = Box::pin(lands_in_between((&writer, &other), append(&writer), creation)).await;
     assert_eq!(appended.expect("appended").tag.tail, 2);
     assert_eq!(found.expect("it is there").1, Provision::Noop);
     assert_eq!(length(&other, "s").await.expect("readable"), 2);
@@ -90,7 +91,7 @@ async fn a_deletion_that_found_its_stream_expired_deletes_it_if_it_was_not() {
         world.clock.advance_ms(SECOND);
         other.service.delete_durable(&target).await
     };
-    let (appended, deleted) = lands_in_between((&writer, &other), append(&writer), deletion).await;
+    let (appended, deleted) = Box::pin(lands_in_between((&writer, &other), append(&writer), deletion)).await;
     appended.expect("appended");
     deleted.expect("there was something to delete");
     assert!(matches!(length(&writer, "s").await, Err(Error::StreamNotFound(_))));
@@ -107,10 +108,57 @@ async fn a_creation_that_is_completed_as_it_is_found_abandoned_is_there() {
         other.service.create_durable(&same, &second).await
     };
     let making = maker.service.create_durable(&target, &first);
-    let (made, found) = lands_in_between((&maker, &other), making, creation).await;
+    let (made, found) = Box::pin(lands_in_between((&maker, &other), making, creation)).await;
     assert_eq!(made.expect("created").1, Provision::Created);
     assert_eq!(found.expect("it is there").1, Provision::Noop);
     assert_eq!(length(&other, "s").await.expect("readable"), 100_000);
+}
+
+#[tokio::test]
+async fn a_fork_that_is_marked_and_not_there_cannot_come_any_more_once_its_source_is_deleted() {
+    let world = World::timed();
+    let (deleting, forking) = (world.process(), world.process());
+    deleting.service.create_durable(&at("s"), &lasting(1_000, 1)).await.expect("created");
+    // Once over nothing, once over what an earlier fork has left.
+    for _ in 0..2 {
+        let target = at("fork");
+        let creation = || Creation {
+            fork: Some(ForkOf { source: at("s"), at: None, beyond: 0 }),
+            ..Creation::default()
+        };
+        let (sent, made) = (forking.faults.log().len(), creation());
+        forking.faults.hold(Operation::Create, "manifest/");
+        forking.faults.inject_after((1, usize::MAX), Operation::Replace, "manifest/", Fault::Held);
+        let deletion = async {
+            loop {
+                let log = forking.faults.log().split_off(sent);
+                let mut manifests = log.iter().filter(|(_, key)| key.starts_with("manifest/"));
+                // The first replaces the source, with the mark.
+                if manifests.clone().filter(|(op, _)| *op == Operation::Replace).count() > 1
+                    || manifests.any(|(op, _)| *op == Operation::Create)
+                {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let deleted = deleting.service.delete_durable(&at("s")).await;
+            forking.faults.release();
+            deleted
+        };
+        let (forked, deleted) = tokio::join!(forking.service.create_durable(&target, &made), deletion);
+        deleted.expect("deleted");
+        assert!(forked.is_err(), "{forked:?}");
+        for stream in ["s", "fork"] {
+            let there = length(&deleting, stream).await;
+            assert!(matches!(there, Err(Error::StreamNotFound(_))), "{stream}: {there:?}");
+        }
+        // The names are free, and the bucket is empty once the sweeper was there.
+        deleting.service.create_durable(&at("s"), &lasting(1_000, 1)).await.expect("created again");
+    }
+    deleting.service.delete_durable(&at("s")).await.expect("deleted");
+    world.clock.advance_ms(26 * 60 * 60 * SECOND);
+    deleting.sweep().await.expect("swept");
+    deleting.service.delete_bucket(&at("s").bucket).await.expect("empty");
 }
 
 #[tokio::test]

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use super::error::{Error, Result, of_engine};
 use super::{DurableRef, RESTARTS_MAX, identity, ledger, unusable, with_ledger};
 use crate::engine::{Snapshot, Stream, Updated};
+use crate::service::deletion::fence;
 use crate::service::{self, Service};
 use crate::storage::identity::Identity;
+use crate::storage::key::CatalogEntry;
 use crate::storage::ledger::{Kin, Ledger, Stage};
 use crate::storage::manifest::Manifest;
+use crate::storage::register::Outcome;
 use crate::types::ledger::Unusable;
 
 impl Service {
@@ -103,10 +106,30 @@ impl Service {
         Ok(is_over && self.end_durable(&stream, &found).await?)
     }
 
+    /// Whether a fork lives. One that is marked and not there may be on its way: a tombstone in its place sees to it
+    /// that it cannot come any more.
     async fn is_alive(&self, fork: &Kin) -> Result<bool> {
         let stream = self.engine.stream(&identity(fork.bucket, &fork.name));
-        let found = stream.refresh().await.map_err(|e| of_engine(&fork.name, e))?;
-        Ok(found.is_some_and(|found| found.doc.head.is_live() && found.doc.head.incarnation == fork.life))
+        let deadline = self.deadline();
+        loop {
+            let found = stream.refresh().await.map_err(|e| of_engine(&fork.name, e))?;
+            let is_its_own = |found: &Snapshot| found.doc.head.incarnation == fork.life;
+            match &found {
+                Some(found) if found.doc.head.is_live() => return Ok(is_its_own(found)),
+                Some(found) if is_its_own(found) => return Ok(false),
+                Some(_) | None => {}
+            }
+            if deadline.has_passed() {
+                return Err(service::Error::TransactionConflict(fork.name.to_string()).into());
+            }
+            let created_at_ms = self.now_ms();
+            let entry = CatalogEntry { name: fork.name.clone(), created_at_ms, incarnation: fork.life };
+            let due = self.put_stream_due(&stream.identity, fork.life, created_at_ms).await?;
+            let fence = fence(&stream.identity, found.as_deref(), &entry, due);
+            if let Outcome::Committed(_) = stream.commit(found.as_deref(), &fence, deadline).await? {
+                return Ok(false);
+            }
+        }
     }
 
     /// Ends a life of a stream that was found to be over, unless it was used since; whether it ended.

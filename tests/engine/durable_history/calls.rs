@@ -7,11 +7,11 @@ use leat::service;
 use leat::service::durable::{
     Creation, Error, ForkOf, Outcome, Post, Posted, ReadFrom, Reader, Status, StreamSnapshot,
 };
-use leat::types::ledger::{ContentType, Producer, Refusal, Refused, StateTag, Then, WriterSeq};
-use leat::types::stream::Provision;
+use leat::types::ledger::{ContentType, Refusal, Refused, StateTag, Then, WriterSeq};
 
-use super::model::{Append, Before, Life, Mark};
-use super::{CLIENTS, DYING, Expect, History, Maker, Op, Waits, Writer, at, bucket, content_type, lifetime};
+use super::model::{Append, Life, Mark};
+use super::ops::{Expect, Maker, Op, Waits, Writer};
+use super::{DYING, History, at, bucket, content_type, lifetime};
 use crate::random::{PATIENCE, mark, unmark};
 
 /// What one sending of an append came to.
@@ -45,7 +45,7 @@ pub(super) fn body(slot: usize, number: u64, sizes: &[usize]) -> Bytes {
     .into()
 }
 
-fn writer_mark(n: u64) -> WriterSeq {
+pub(super) fn writer_mark(n: u64) -> WriterSeq {
     WriterSeq::new(format!("{n:06}").as_bytes()).expect("legal")
 }
 
@@ -54,7 +54,7 @@ pub(super) fn mark_of(message: &[u8]) -> Mark {
     unmark(text).unwrap_or_else(|| panic!("nobody wrote {:?}", String::from_utf8_lossy(message)))
 }
 
-fn is_unclear<T>(outcome: &Result<T, Error>) -> bool {
+pub(super) fn is_unclear<T>(outcome: &Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Other(service::Error::Indefinite { .. })))
 }
 
@@ -66,7 +66,7 @@ impl History {
     pub(super) async fn run(&self, by: usize, op: Op) {
         match op {
             Op::Post { slot, sizes, closes, writer, expect, waits } => {
-                self.post((by, waits), slot, (sizes, closes), writer, expect).await;
+                self.post((by, waits), slot, (sizes, closes), (writer, expect)).await;
             }
             Op::Produce { slot, client, sizes, elsewhere, closes, waits } => {
                 let sizes = if slot % 2 == 0 { sizes } else { sizes.into_iter().take(2).collect() };
@@ -79,16 +79,7 @@ impl History {
                 let post = Post { then: Then::Close, ..Post::default() };
                 self.send((by, Waits::Always), number, post).await;
             }
-            Op::Look { slot } => {
-                let before = self.model().before();
-                let service = &self.processes[by].service;
-                if let Some(found) = self.in_time(by, service.durable_status(&at(slot))).await {
-                    self.expect_there(slot, &found);
-                    if let Ok(status) = found {
-                        self.model().saw_state(slot, &before, &status.tag());
-                    }
-                }
-            }
+            Op::Look { slot } => self.status(by, slot).await,
             Op::Read { slot, bytes } => {
                 let _ = self.in_time(by, self.read(by, slot, bytes)).await;
             }
@@ -120,14 +111,26 @@ impl History {
                     self.turn.deleted(slot, &self.under, &outcome);
                 }
             }
+            Op::MakeBucket { .. }
+            | Op::DropBucket { .. }
+            | Op::Sweep
+            | Op::Tick { .. }
+            | Op::Later { .. } => {
+                self.run_beside(by, op).await;
+            }
+        }
+    }
+
+    /// What is about no stream.
+    async fn run_beside(&self, by: usize, op: Op) {
+        let service = &self.processes[by].service;
+        match op {
             Op::MakeBucket { bucket: n } => {
-                let service = &self.processes[by].service;
                 if let Some(outcome) = self.in_time(by, service.create_bucket(&bucket(n))).await {
                     self.turn.made(n, &self.under, &outcome);
                 }
             }
             Op::DropBucket { bucket: n } => {
-                let service = &self.processes[by].service;
                 let name = bucket(n);
                 if let Some(outcome) = self.in_time(by, service.delete_bucket(&name)).await {
                     self.turn.dropped(n, &outcome);
@@ -141,6 +144,18 @@ impl History {
                 self.world.clock.advance_ms(minutes * 60_000);
             }
             Op::Later { minutes } => self.world.clock.advance_ms(minutes * 60_000),
+            op => unreachable!("{op:?} is about a stream"),
+        }
+    }
+
+    async fn status(&self, by: usize, slot: usize) {
+        let before = self.model().before();
+        let service = &self.processes[by].service;
+        if let Some(found) = self.in_time(by, service.durable_status(&at(slot))).await {
+            self.expect_there(slot, &found);
+            if let Ok(status) = found {
+                self.model().saw_state(slot, &before, &status.tag());
+            }
         }
     }
 
@@ -164,7 +179,7 @@ impl History {
         assert!(!is_there || !is_absent(outcome), "{slot} is there: {outcome:?}");
     }
 
-    fn next_mark(&self, slot: usize, writer: Writer) -> u64 {
+    pub(super) fn next_mark(&self, slot: usize, writer: Writer) -> u64 {
         let last = &mut self.writers.lock().expect("no panic")[slot];
         *last += u64::from(matches!(writer, Writer::Fresh));
         *last
@@ -175,8 +190,7 @@ impl History {
         by: (usize, Waits),
         slot: usize,
         (sizes, closes): (Vec<usize>, bool),
-        writer: Option<Writer>,
-        expect: Expect,
+        (writer, expect): (Option<Writer>, Expect),
     ) {
         let sizes = if slot.is_multiple_of(2) { sizes } else { sizes[..1].to_vec() };
         let writer_seq = writer.map(|writer| self.next_mark(slot, writer));
@@ -188,7 +202,7 @@ impl History {
                 Some(vec![StateTag { tail: now.tail.saturating_sub(by), ..now }])
             }
             (Expect::Neither, Some(now)) => {
-                let other = StateTag { life: "another".to_owned(), ..now.clone() };
+                let other = StateTag { life: "another".to_owned(), ..now };
                 Some(vec![StateTag { tail: now.tail + 1, ..now }, other])
             }
         };
@@ -369,77 +383,6 @@ impl History {
             model.used(slot, Some(life), now_ms);
         }
         self.model().used(slot, None, self.world.clock.now_ms());
-    }
-
-    async fn create(
-        &self,
-        by: usize,
-        slot: usize,
-        (size, maker): (Option<usize>, Maker),
-        creation: Creation,
-    ) {
-        let sizes: Vec<_> = size.into_iter().collect();
-        let closes = creation.then == Then::Close;
-        let writer_seq = (maker == Maker::Writer).then(|| self.next_mark(slot, Writer::Fresh));
-        let (number, before) = {
-            let mut model = self.model();
-            let append = Append { closes, in_flight: 1, writer_seq, ..Append::to(slot, sizes.len()) };
-            (model.begin(append), model.before())
-        };
-        let producer = (maker == Maker::Producer).then(|| {
-            // An epoch of its own: its number.
-            self.model().append(number).producer = Some((CLIENTS, number, 0));
-            Producer::new("maker", number, 0).expect("legal")
-        });
-        let body = if sizes.is_empty() { Bytes::new() } else { body(slot, number, &sizes) };
-        let post = Post {
-            content_type: (!body.is_empty()).then(|| content_type(slot)),
-            body: body.clone(),
-            producer: producer.clone(),
-            then: creation.then,
-            ..Post::default()
-        };
-        let is_repeated = producer.is_some() && (closes || !body.is_empty());
-        let creation = Creation { body, producer, writer_seq: writer_seq.map(writer_mark), ..creation };
-        self.create_once(by, slot, (number, &before, sizes.len() as u64), &creation).await;
-        if is_repeated {
-            // It is in, or gets in now.
-            self.send((by, Waits::Always), number, post).await;
-        }
-    }
-
-    async fn create_once(
-        &self,
-        by: usize,
-        slot: usize,
-        (number, before, count): (u64, &Before, u64),
-        creation: &Creation,
-    ) {
-        let began_ms = self.world.clock.now_ms();
-        let service = &self.processes[by].service;
-        let outcome = self.in_time(by, service.create_durable(&at(slot), creation)).await;
-        let mut model = self.model();
-        model.append(number).in_flight = 0;
-        let Some(outcome) = outcome.filter(|outcome| !is_unclear(outcome)) else {
-            model.append(number).is_unclear = true;
-            return;
-        };
-        self.turn.created(slot, &self.under, creation, &outcome);
-        let Ok((status, provision)) = outcome else { return };
-        if provision == Provision::Created {
-            let start = creation.fork.is_none().then_some(0);
-            model.append(number).placed.insert(status.life.clone(), start);
-            self.check_new(before, &status, (creation.fork.is_none(), count));
-            model.life(slot, &status.life).made_with = count;
-        }
-        model.saw_state(slot, before, &status.tag());
-        let since_ms = if provision == Provision::Created { began_ms } else { 0 };
-        model.lives_for(slot, &status, since_ms);
-    }
-
-    fn check_new(&self, before: &Before, status: &Status, (is_new, count): (bool, u64)) {
-        assert!(!before.contains_key(&status.life), "a new stream was known: {status:?}");
-        assert!(status.tail >= count && (!is_new || status.start == 0), "{status:?}");
     }
 }
 

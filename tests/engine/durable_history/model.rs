@@ -87,6 +87,8 @@ pub(super) struct Model {
     pub(super) lives: BTreeMap<Life, Known>,
     /// The forks that a stream has marks of, as it was looked at last.
     pub(super) marks: BTreeMap<Life, BTreeSet<Life>>,
+    /// By slot, the last time that somebody may have used or made a stream.
+    touched_ms: BTreeMap<usize, u64>,
     /// By slot, where a snapshot may have been put.
     pub(super) snapshots: BTreeMap<usize, BTreeSet<u64>>,
     /// By slot, whether a close was ever sent.
@@ -193,6 +195,8 @@ impl Model {
 
     /// A use of the name; `life` if it is certain that this one was used.
     pub(super) fn used(&mut self, slot: usize, life: Option<&Life>, now_ms: u64) {
+        let touched_ms = self.touched_ms.entry(slot).or_default();
+        *touched_ms = now_ms.max(*touched_ms);
         for (name, known) in self.lives.iter_mut().filter(|(_, known)| known.slot == slot) {
             known.used_ms.1 = known.used_ms.1.max(now_ms);
             if life == Some(name) {
@@ -203,10 +207,11 @@ impl Model {
 
     /// A stream was found to live that long; it was certainly used, or made, no earlier than then.
     pub(super) fn lives_for(&mut self, slot: usize, status: &Status, since_ms: u64) {
+        let touched_ms = self.touched_ms.get(&slot).copied().unwrap_or_default();
         let known = self.life(slot, &status.life);
         known.lifetime = status.lifetime;
         let (certain, maybe) = &mut known.used_ms;
-        (*certain, *maybe) = ((*certain).max(since_ms), (*maybe).max(status.created_at_ms));
+        (*certain, *maybe) = ((*certain).max(since_ms), (*maybe).max(status.created_at_ms).max(touched_ms));
     }
 
     pub(super) fn may_have_expired(&self, life: &Life, now_ms: u64) -> bool {

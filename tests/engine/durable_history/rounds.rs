@@ -13,7 +13,8 @@ use leat::types::stream::Provision;
 
 use super::calls::{is_absent, read_on};
 use super::model::{Life, There};
-use super::{BUCKETS, Death, History, LATEST, Op, Round, SLOTS, at, bucket, bucket_of};
+use super::ops::{Death, Op, Round};
+use super::{BUCKETS, History, LATEST, SLOTS, at, bucket, bucket_of};
 use crate::random::PATIENCE;
 use crate::world::Process;
 
@@ -190,7 +191,16 @@ impl History {
         let (later, ops): (Vec<_>, Vec<_>) =
             ops.into_iter().partition(|(_, op)| matches!(op, Op::Later { .. }));
         let this = &*self;
-        futures::future::join_all(ops.into_iter().map(|(by, op)| this.run(by, op))).await;
+        // They begin one after the other, some before and some after others end.
+        let late = |i: usize| self.seed.rotate_left(7 * i as u32) % 48;
+        let ops = ops.into_iter().enumerate().map(|(i, (by, op))| async move {
+            for _ in 0..late(i) {
+                tokio::task::yield_now().await;
+            }
+            this.run(by, op).await;
+        });
+        futures::future::join_all(ops).await;
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17);
         self.processes.iter().for_each(|process| process.faults.heal());
         if let Some(Death { by, .. }) = death {
             self.processes[by] = self.process();
