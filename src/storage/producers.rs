@@ -225,7 +225,7 @@ mod tests {
         let back = others.iter().find(|known| known.last == producer(3, 0)).cloned().expect("in the page");
         producers.recall(back);
         assert!(producers.remember(&producer(3, 1), 2_000));
-        let mut all = producers.spill(others.clone(), MAX, 2_000);
+        let mut all = producers.spill(others, MAX, 2_000);
         all.extend(producers.newest.clone());
         assert_eq!(all.len(), 2_000);
         assert!(all.contains(&Known { last: producer(3, 1), at_ms: 2_000 }));

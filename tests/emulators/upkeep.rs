@@ -198,7 +198,7 @@ async fn measure_a_fork_of_a_long_stream() {
         buckets: Buckets::AreMade,
     };
     place.service.create_durable(&at("source"), &Creation::default()).await.unwrap();
-    let body: Bytes = (0..4 * MIB).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let body: Bytes = (0..4 * 1024 * 1024u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for _ in 0..APPENDS {
         let content_type = Some(ContentType::octets());
         place

@@ -213,7 +213,8 @@ impl Service {
             match rest {
                 None => Ok(Some(Status::of(&manifest, ledger(&manifest)?))),
                 Some(rest) => {
-                    let filled = self.fill(stream, rest).await;
+                    // Large, and not needed as a rule.
+                    let filled = Box::pin(self.fill(stream, rest)).await;
                     if matches!(&filled, Err(error) if !error.is_indefinite()) {
                         self.abandon(stream, life).await;
                     }
