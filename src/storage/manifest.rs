@@ -404,7 +404,8 @@ impl Manifest {
 
     /// I-5: a creating commit names no object, because no collection fence protects one yet.
     pub fn check_creation(&self) -> Result<(), String> {
-        if self.levels.iter().any(|refs| !refs.is_empty()) {
+        let beside = self.log.ledger.as_deref().and_then(|ledger| ledger.objects().next());
+        if beside.is_some() || self.levels.iter().any(|refs| !refs.is_empty()) {
             return Err("a creating commit names an object".to_owned());
         }
         if self.due.is_empty() {
