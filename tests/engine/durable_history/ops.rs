@@ -315,7 +315,7 @@ fn places() -> impl Strategy<Value = (Operation, &'static str)> {
 
 pub(super) fn rounds() -> impl Strategy<Value = Vec<Round>> {
     let ops = prop::collection::vec((0usize..3, op()), 1..8).prop_map(|ops| vec![ops]);
-    let ops = prop_oneof![7 => ops.boxed(), 1 => contest().boxed(), 1 => birth().boxed()];
+    let ops = prop_oneof![7 => ops.boxed(), 1 => contest().boxed(), 2 => birth().boxed()];
     // Some rounds without, so that answers can be foretold.
     let faults = prop_oneof![
         1 => Just(Vec::new()),

@@ -360,9 +360,13 @@ impl History {
             });
             model.marks.get(source).filter(|_| is_there)
         };
-        if let Some((fork, marks)) = self.under.slots[slot].life().and_then(|fork| Some((fork, marks(fork)?)))
+        if let Some(fork) = self.under.slots[slot].life()
+            && let Some((source, _)) = &model.lives[fork].origin
         {
-            assert!(marks.contains(fork), "{slot} is a fork without a mark");
+            // What has expired is gone with or without forks.
+            let is_over = model.may_have_expired(source, self.world.clock.now_ms());
+            assert!(is_over || marks(fork).is_some(), "{slot} is a fork, and its source {source} is gone");
+            assert!(marks(fork).is_none_or(|marks| marks.contains(fork)), "{slot} is a fork without a mark");
         }
         let is_deleted = self.turn.is_faultless && self.turn.acks().deleted[slot];
         let was =
