@@ -10,7 +10,7 @@ use crate::storage::key::Incarnation;
 use crate::storage::ledger::Ledger;
 use crate::storage::manifest::LogState;
 use crate::types::config::{Timestamping, TimestampingMode};
-use crate::types::ledger::{Refusal, Refused, StateTag};
+use crate::types::ledger::{Life, Refused};
 use crate::types::record::{AppendInput, Command, StreamPosition};
 
 /// Where an accepted batch goes.
@@ -111,8 +111,7 @@ pub fn admit<'a>(
         let verdict = match (refusal, has_ended) {
             (Some(refusal), _) => Err(refusal),
             (None, true) => Err(Rejection::SessionEnded),
-            (None, false) => admit_one(&log, timestamping, batch, now_ms)
-                .and_then(|admitted| check_life(&log, batch, life).map(|()| admitted)),
+            (None, false) => admit_one((&log, life), timestamping, batch, now_ms),
         };
         if verdict.is_err() {
             ended.extend(session);
@@ -132,18 +131,8 @@ pub fn admit<'a>(
     Admission { verdicts, log }
 }
 
-/// Whether one of the states that an entry expects is this one and of this life. That one of them is like this one
-/// was checked before.
-fn check_life(log: &LogState, batch: &AppendInput, life: Option<Incarnation>) -> Result<(), Rejection> {
-    let expected = batch.entry.as_ref().and_then(|entry| entry.expected.as_ref());
-    let (Some(tags), Some(life), Some(ledger)) = (expected, life, &log.ledger) else { return Ok(()) };
-    let (tail, is_closed, life) = (log.next_seq_num, ledger.is_closed, life.to_string());
-    let is_meant = tags.contains(&StateTag { life, tail, is_closed });
-    is_meant.then_some(()).ok_or(Rejection::Refused(Refused { why: Refusal::OtherState, tail, is_closed }))
-}
-
 fn admit_one(
-    log: &LogState,
+    (log, life): (&LogState, Option<Incarnation>),
     timestamping: Timestamping,
     batch: &AppendInput,
     now_ms: u64,
@@ -152,9 +141,11 @@ fn admit_one(
         (None, None) => None,
         (Some(ledger), Some(entry)) => {
             let now_ms = now_ms.max(log.last_arrival_ms);
-            let state = (log.next_seq_num, !batch.records().is_empty());
+            let (tail, is_closed) = (log.next_seq_num, ledger.is_closed);
+            let state = entry::State { life, tail, has_records: !batch.records().is_empty() };
             let judged = entry::judge(ledger, state, entry, now_ms).map_err(|why| {
-                Rejection::Refused(Refused { why, tail: log.next_seq_num, is_closed: ledger.is_closed })
+                let life = life.map(Life::from).unwrap_or_default();
+                Rejection::Refused(Refused { why, life, tail, is_closed })
             })?;
             Some(Box::new(judged))
         }

@@ -350,7 +350,8 @@ async fn in_time<T>(deadline: Deadline, step: impl Future<Output = Result<T>>) -
 fn outcomes(admission: Admission, committed: Option<&Manifest>) -> Vec<Result<AppendAck>> {
     let outcome = |verdict: std::result::Result<Admitted, _>| match (verdict, committed) {
         (Ok(Admitted { start, end, .. }), Some(manifest)) => {
-            Ok(AppendAck { start, end, tail: manifest.tail_position() })
+            let life = manifest.head.incarnation.into();
+            Ok(AppendAck { start, end, tail: manifest.tail_position(), life })
         }
         (Ok(_), None) => Err(Error::Indefinite { why: "accepted, but not committed", source: None }),
         (Err(rejection), _) => Err(Error::Rejected(rejection)),

@@ -3,13 +3,25 @@
 //! What got in before is told first, so that whoever repeats an append whose answer was lost learns that and nothing
 //! else. Then: closed, type, content, the producer's order, the writer's mark, the expected state.
 
+use crate::storage::key::Incarnation;
 use crate::storage::ledger::{Ledger, Stage};
 use crate::types::ledger::{Entry, Filling, Producer, Refusal, Then, Unusable};
 
-/// The ledger after this entry, or why it does not get in. `tail` is the next sequence number.
+/// What an entry meets beside the ledger, and whether it comes with records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    /// The stream's life, if it is known.
+    pub(super) life: Option<Incarnation>,
+    /// The next sequence number.
+    pub(super) tail: u64,
+    /// Whether the entry has any.
+    pub(super) has_records: bool,
+}
+
+/// The ledger after this entry, or why it does not get in.
 pub(super) fn judge(
     ledger: &Ledger,
-    (tail, has_records): (u64, bool),
+    State { life, tail, has_records }: State,
     entry: &Entry,
     now_ms: u64,
 ) -> Result<Ledger, Refusal> {
@@ -45,7 +57,7 @@ pub(super) fn judge(
         let last = String::from_utf8_lossy(last.as_bytes()).into_owned();
         return Err(Refusal::WriterSeqNotAbove { last });
     }
-    if entry.expected.as_ref().is_some_and(|tags| !ledger.is_in(tail, tags)) {
+    if entry.expected.as_ref().is_some_and(|tags| !ledger.is_in(life, tail, tags)) {
         return Err(Refusal::OtherState);
     }
     after(ledger, entry, now_ms)
@@ -103,6 +115,8 @@ mod tests {
     use crate::types::ledger::{ContentType, Lifetime, StateTag, WriterSeq};
 
     const NOW: u64 = 1_000;
+    const AT: State = State { life: None, tail: 7, has_records: true };
+    const EMPTY: State = State { has_records: false, ..AT };
 
     fn ledger() -> Ledger {
         Ledger::new(ContentType::new("text/plain").expect("legal"), Lifetime::Endless, 0)
@@ -113,7 +127,7 @@ mod tests {
     }
 
     fn append(ledger: &Ledger, entry: &Entry) -> Result<Ledger, Refusal> {
-        judge(ledger, (7, true), entry, NOW)
+        judge(ledger, AT, entry, NOW)
     }
 
     #[test]
@@ -150,13 +164,13 @@ mod tests {
     #[test]
     fn a_closed_stream_takes_nothing_but_another_close() {
         let close = Entry { then: Then::Close, ..Entry::default() };
-        let closed = judge(&ledger(), (7, false), &close, NOW).expect("open");
+        let closed = judge(&ledger(), EMPTY, &close, NOW).expect("open");
         assert!(closed.is_closed);
-        assert_eq!(judge(&closed, (7, false), &close, NOW), Err(Refusal::AlreadyClosed));
+        assert_eq!(judge(&closed, EMPTY, &close, NOW), Err(Refusal::AlreadyClosed));
         assert_eq!(append(&closed, &close), Err(Refusal::Closed));
         assert_eq!(append(&closed, &Entry::default()), Err(Refusal::Closed));
         let late = Entry { then: Then::Close, ..by("a", 0, 0) };
-        assert_eq!(judge(&closed, (7, false), &late, NOW), Err(Refusal::Closed));
+        assert_eq!(judge(&closed, EMPTY, &late, NOW), Err(Refusal::Closed));
     }
 
     #[test]
@@ -183,6 +197,17 @@ mod tests {
         let after = append(&before, &entry).expect("all is well");
         assert_eq!((after.writer_seq, after.last_used_ms), (seq("ba"), NOW));
         assert_eq!(after.producers.newest.len(), 1);
+    }
+
+    #[test]
+    fn a_state_is_expected_of_one_life() {
+        let (life, other) = (Incarnation::fresh(), Incarnation::fresh());
+        let state = State { life: Some(life), ..AT };
+        let tag = |life: Incarnation, tail| StateTag { life: life.to_string(), tail, is_closed: false };
+        let expecting = |tags: &[StateTag]| Entry { expected: Some(tags.to_vec()), ..Entry::default() };
+        assert!(judge(&ledger(), state, &expecting(&[tag(other, 7), tag(life, 7)]), NOW).is_ok());
+        let refused = judge(&ledger(), state, &expecting(&[tag(other, 7), tag(life, 6)]), NOW);
+        assert_eq!(refused, Err(Refusal::OtherState));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use std::fmt;
 
 use data_encoding::{BASE32HEX_NOPAD, HEXLOWER};
 
+use crate::types::ledger::Life;
 use crate::types::name::{BasinName, BucketName, StreamName, StreamNamePart};
 
 /// Characters of one path part of an encoded name.
@@ -92,6 +93,18 @@ random_id! {
     /// One life of a basin or of a stream.
     Incarnation, 16
 }
+impl From<Life> for Incarnation {
+    fn from(life: Life) -> Self {
+        Self(life)
+    }
+}
+
+impl From<Incarnation> for Life {
+    fn from(life: Incarnation) -> Self {
+        life.0
+    }
+}
+
 random_id! {
     /// An immutable object; never used twice.
     ObjectId, 16

@@ -147,8 +147,10 @@ impl Ledger {
 
     /// Whether one of the tags names this state.
     #[must_use]
-    pub fn is_in(&self, tail: u64, tags: &[StateTag]) -> bool {
-        tags.iter().any(|tag| tag.tail == tail && tag.is_closed == self.is_closed)
+    pub fn is_in(&self, life: Option<Incarnation>, tail: u64, tags: &[StateTag]) -> bool {
+        let life = life.map(|life| life.to_string());
+        let is_meant = |tag: &StateTag| life.as_ref().is_none_or(|life| tag.life == *life);
+        tags.iter().any(|tag| is_meant(tag) && tag.tail == tail && tag.is_closed == self.is_closed)
     }
 
     /// Checks that one may follow the other in a life of a stream.

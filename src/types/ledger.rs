@@ -145,6 +145,9 @@ impl WriterSeq {
     }
 }
 
+/// One life of a stream, by its id.
+pub type Life = [u8; 16];
+
 /// Names one state of one life of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateTag {
@@ -272,6 +275,8 @@ pub enum Refusal {
 pub struct Refused {
     /// Why.
     pub why: Refusal,
+    /// The stream's life; nothing of it is known (zeros) where an entry is judged before there is one.
+    pub life: Life,
     /// The next sequence number.
     pub tail: u64,
     /// Whether the stream is closed.

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::ledger::Entry;
+use super::ledger::{Entry, Life};
 use super::limits::{
     BATCH_METERED_BYTES_MAX, BATCH_RECORDS_MAX, ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX, FENCING_TOKEN_BYTES_MAX,
     RECORD_METERED_BYTES_MAX,
@@ -233,6 +233,8 @@ pub struct AppendAck {
     pub end: StreamPosition,
     /// The stream's tail as the batch was committed, at or after `end`.
     pub tail: StreamPosition,
+    /// The life of the stream.
+    pub life: Life,
 }
 
 /// Where a read begins.

@@ -229,6 +229,24 @@ async fn a_state_of_another_life_is_not_meant_because_this_life_is_named_too() {
 }
 
 #[tokio::test]
+async fn the_state_after_an_append_is_of_the_life_it_was_made_in() {
+    let world = World::new();
+    let (a, b) = (world.process(), world.process());
+    a.create("s", &new("")).await.expect("created");
+    let first = a.service.durable_status(&at("s")).await.expect("there").life;
+    a.faults.inject(Operation::Replace, "manifest/", 1, Fault::AnswerLate(Duration::from_millis(300)));
+    let (posted, next) = tokio::join!(a.post("s", post(b"x")), async {
+        a.faults.seen(1, Operation::Replace, "manifest/").await;
+        b.service.delete_durable(&at("s")).await.expect("deleted");
+        b.create("s", &new("y")).await.expect("created again");
+        a.service.durable_status(&at("s")).await.expect("there").life
+    });
+    let posted = posted.expect("appended");
+    assert_eq!((posted.tag.life.as_str(), posted.tag.tail), (first.as_str(), 1));
+    assert_ne!(next, first);
+}
+
+#[tokio::test]
 async fn a_use_is_recorded_at_most_once_in_a_quarter_of_the_lifetime() {
     let world = World::timed();
     let process = world.process();

@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    fn refused(message: String, Refused { why, tail, is_closed }: Refused) -> Self {
+    fn refused(message: String, Refused { why, tail, is_closed, .. }: Refused) -> Self {
         let error = match why {
             Refusal::StaleEpoch { epoch } => {
                 Self::new(StatusCode::FORBIDDEN, "stale_epoch", message).with(n::PRODUCER_EPOCH, epoch)
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     fn refused(why: Refusal, is_closed: bool) -> Error {
-        durable::Error::Refused(Refused { why, tail: 42, is_closed }).into()
+        durable::Error::Refused(Refused { why, life: [0; 16], tail: 42, is_closed }).into()
     }
 
     fn header<'a>(error: &'a Error, name: &HeaderName) -> Option<&'a str> {

@@ -182,7 +182,7 @@ proptest! {
 
     #[test]
     fn our_acks_are_read_by_theirs(start in position(), end in position(), tail in position()) {
-        let ack = record::AppendAck { start, end, tail };
+        let ack = record::AppendAck { start, end, tail, life: [0; 16] };
         let read = theirs::AppendAck::decode(&proto::encode_ack(ack)[..]).unwrap();
         prop_assert_eq!(read, theirs::AppendAck {
             start: Some(their_position(start)),

@@ -151,7 +151,7 @@ impl From<record::StreamPosition> for StreamPosition {
 }
 
 impl From<record::AppendAck> for AppendAck {
-    fn from(record::AppendAck { start, end, tail }: record::AppendAck) -> Self {
+    fn from(record::AppendAck { start, end, tail, .. }: record::AppendAck) -> Self {
         Self { start: Some(start.into()), end: Some(end.into()), tail: Some(tail.into()) }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
     fn an_ack_names_all_its_positions_even_zeros() {
         let zero = record::StreamPosition::default();
         let end = record::StreamPosition { seq_num: 1, timestamp: 0 };
-        let ack = encode_ack(record::AppendAck { start: zero, end, tail: zero });
+        let ack = encode_ack(record::AppendAck { start: zero, end, tail: zero, life: [0; 16] });
         assert_eq!(ack, [0x0a, 0x00, 0x12, 0x02, 0x08, 0x01, 0x1a, 0x00]);
     }
 

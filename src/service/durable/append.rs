@@ -9,7 +9,8 @@ use super::error::{Error, Result, of_engine};
 use super::messages::messages;
 use crate::engine::{self, Rejection};
 use crate::service::Service;
-use crate::types::ledger::{ContentType, Entry, Producer, Refusal, Refused, StateTag, Then, WriterSeq};
+use crate::storage::key::Incarnation;
+use crate::types::ledger::{ContentType, Entry, Life, Producer, Refusal, Refused, StateTag, Then, WriterSeq};
 use crate::types::record::{AppendInput, InvalidBatch};
 
 /// An append as a door hands it down.
@@ -77,27 +78,27 @@ impl Service {
         let call = |stream: Arc<engine::Stream>| {
             let input = input.clone();
             async move {
-                let outcome = match stream.append(input).await {
-                    Ok(ack) => Ok(ack),
-                    Err(engine::Error::Rejected(Rejection::Refused(refused))) => Err(refused),
-                    Err(error) => return Err(error),
-                };
-                let life = stream.known().map(|known| known.doc.head.incarnation.to_string());
-                Ok((outcome, life.unwrap_or_default()))
+                match stream.append(input).await {
+                    Ok(ack) => Ok(Ok(ack)),
+                    Err(engine::Error::Rejected(Rejection::Refused(refused))) => Ok(Err(refused)),
+                    Err(error) => Err(error),
+                }
             }
         };
-        let (outcome, life) = self.on_durable(target, call).await?;
-        match outcome {
-            Ok(ack) => Ok(Posted {
-                outcome: Outcome::Appended,
-                tag: StateTag { life, tail: ack.end.seq_num, is_closed: is_closing },
-            }),
-            Err(Refused { why: Refusal::Duplicate { epoch, seq }, tail, is_closed }) => Ok(Posted {
-                outcome: Outcome::Duplicate { epoch, seq },
-                tag: StateTag { life, tail, is_closed },
-            }),
-            Err(Refused { why: Refusal::AlreadyClosed, tail, is_closed }) => {
-                Ok(Posted { outcome: Outcome::AlreadyClosed, tag: StateTag { life, tail, is_closed } })
+        let tag = |life: Life, tail, is_closed| StateTag {
+            life: Incarnation::from(life).to_string(),
+            tail,
+            is_closed,
+        };
+        match self.on_durable(target, call).await? {
+            Ok(ack) => {
+                Ok(Posted { outcome: Outcome::Appended, tag: tag(ack.life, ack.end.seq_num, is_closing) })
+            }
+            Err(Refused { why: Refusal::Duplicate { epoch, seq }, life, tail, is_closed }) => {
+                Ok(Posted { outcome: Outcome::Duplicate { epoch, seq }, tag: tag(life, tail, is_closed) })
+            }
+            Err(Refused { why: Refusal::AlreadyClosed, life, tail, is_closed }) => {
+                Ok(Posted { outcome: Outcome::AlreadyClosed, tag: tag(life, tail, is_closed) })
             }
             Err(refused) => {
                 Err(of_engine(&target.name, engine::Error::Rejected(Rejection::Refused(refused))))

@@ -23,7 +23,7 @@ use crate::storage::register::{Outcome, jittered};
 use crate::storage::tail::InlineCommit;
 use crate::types::config::{RetentionPolicy, StreamConfigLayer, TimestampingMode};
 use crate::types::ledger::{
-    ContentType, Entry, Filling, Lifetime, Producer, Refusal, Refused, Then, Unusable,
+    ContentType, Entry, Filling, Life, Lifetime, Producer, Refusal, Refused, Then, Unusable,
 };
 use crate::types::limits::ENTRY_BYTES_MAX;
 use crate::types::record::{AppendInput, InvalidBatch, Record};
@@ -161,7 +161,7 @@ impl Service {
         };
         content.own = messages(&content.ledger.content_type, &creation.body).map_err(|why| {
             let why = Refusal::Malformed(why);
-            Error::Refused(Refused { why, tail: 0, is_closed: false })
+            Error::Refused(Refused { why, life: Life::default(), tail: 0, is_closed: false })
         })?;
         content.entry = Entry {
             producer: creation.producer.clone(),
@@ -172,7 +172,7 @@ impl Service {
         // Judged as the first append that it is.
         if let Some(Producer { seq: received @ 1.., .. }) = creation.producer {
             let why = Refusal::Gap { expected: 0, received };
-            return Err(Error::Refused(Refused { why, tail: 0, is_closed: false }));
+            return Err(Error::Refused(Refused { why, life: Life::default(), tail: 0, is_closed: false }));
         }
         Ok(content)
     }

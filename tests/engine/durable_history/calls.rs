@@ -291,7 +291,7 @@ impl History {
                 model.saw_state(slot, &before, &tag);
                 Sent::In
             }
-            Err(Error::Refused(Refused { why, tail, is_closed })) => {
+            Err(Error::Refused(Refused { why, tail, is_closed, .. })) => {
                 if let (true, Some(life)) = (self.turn.is_calm(slot), self.under.slots[slot].life()) {
                     let tag = StateTag { life: life.clone(), tail, is_closed };
                     model.saw_state(slot, &before, &tag);

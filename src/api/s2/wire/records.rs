@@ -137,7 +137,7 @@ pub(crate) struct AppendAck {
 }
 
 impl From<record::AppendAck> for AppendAck {
-    fn from(record::AppendAck { start, end, tail }: record::AppendAck) -> Self {
+    fn from(record::AppendAck { start, end, tail, .. }: record::AppendAck) -> Self {
         Self { start: start.into(), end: end.into(), tail: tail.into() }
     }
 }
