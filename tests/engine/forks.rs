@@ -216,6 +216,35 @@ async fn a_fork_begins_where_a_snapshot_ends_even_within_a_chunk() {
     let expected = &all[2 * LARGE + 18 * 20_000..];
     let read = world.process().text_from("fork", ReadFrom::At(20)).await;
     assert_eq!(read.expect("there"), expected);
+    // Who asks from the beginning is sent to where everything is that there is.
+    assert!(matches!(process.text("fork").await, Err(Error::Trimmed { start: 20 })));
+    let (snapshot, reader) = process.service.snapshot(&at("fork")).await.expect("readable");
+    assert_eq!((snapshot, reader.next()), (None, 20));
+}
+
+#[tokio::test]
+async fn marks_that_nobody_took_away_do_not_fill_their_source_for_ever() {
+    let world = World { options: impatient(), ..World::new() };
+    let process = world.process();
+    process.create("source", &new("x")).await.expect("created");
+    process.create("lives", &fork_of("source", None)).await.expect("forked");
+    for n in 0..20 {
+        let dying = world.process();
+        dying.faults.hold(Operation::Put, "catalog/");
+        let fork = format!("{}{n}", "x".repeat(500));
+        let creation = fork_of("source", None);
+        tokio::select! {
+            made = dying.create(&fork, &creation) => panic!("{made:?}"),
+            () = dying.faults.seen(1, Operation::Put, "catalog/") => {}
+        }
+    }
+    assert_eq!(process.create("fork", &fork_of("source", None)).await.expect("forked"), Provision::Created);
+    // Those that live are kept in mind.
+    process.service.delete_durable(&at("fork")).await.expect("deleted");
+    process.service.delete_durable(&at("source")).await.expect("deleted");
+    assert!(matches!(process.text("source").await, Err(Error::Retired(_))));
+    process.service.delete_durable(&at("lives")).await.expect("deleted");
+    assert!(is_gone(&process.text("source").await));
 }
 
 #[tokio::test]

@@ -198,7 +198,7 @@ impl Service {
         let origin = content.ledger.origin.clone();
         let own = Kin { bucket: identity.basin, name: identity.name.clone(), life };
         if let Some(origin) = &origin {
-            self.mark_fork(origin, own.clone()).await?;
+            self.mark_fork(origin, &own).await?;
         }
         let outcome = async {
             self.store().put(&entry_key, Bytes::new()).await?;

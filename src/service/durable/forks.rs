@@ -228,8 +228,35 @@ impl Service {
             && fork.beyond == origin.beyond)
     }
 
-    /// Has the source keep a fork in mind, before the fork is there.
-    pub(super) async fn mark_fork(&self, origin: &Origin, fork: Kin) -> Result<()> {
+    /// Has the source keep a fork in mind, before the fork is there. Where there is no room for one more, marks go that
+    /// nobody took away: of whoever died while forking, or while deleting a fork.
+    pub(super) async fn mark_fork(&self, origin: &Origin, fork: &Kin) -> Result<()> {
+        match self.try_mark(origin, fork).await {
+            Err(Error::TooManyForks(_)) if self.forget_dead_forks(&origin.source).await? => {
+                self.try_mark(origin, fork).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Takes the marks of forks that do not live from a source; whether there were any.
+    async fn forget_dead_forks(&self, source: &Kin) -> Result<bool> {
+        let Kin { bucket, name, life } = source;
+        let stream = self.engine.stream(&identity(*bucket, name));
+        let found = stream.refresh_live().await.map_err(|e| of_engine(name, e))?;
+        let dead = self.dead_forks(&ledger(&found.doc)?.forks).await?;
+        let change = |manifest: &crate::storage::manifest::Manifest| {
+            let mut ledger = manifest.log.ledger.as_deref()?.clone();
+            let count = ledger.forks.len();
+            ledger.forks.retain(|fork| !dead.contains(fork));
+            let is_other = manifest.head.incarnation == *life && ledger.forks.len() < count;
+            is_other.then(|| with_ledger(manifest, ledger))
+        };
+        stream.update(change).await.map_err(|e| of_engine(name, e))?;
+        Ok(!dead.is_empty())
+    }
+
+    async fn try_mark(&self, origin: &Origin, fork: &Kin) -> Result<()> {
         let Kin { bucket, name, life } = &origin.source;
         let stream = self.engine.stream(&identity(*bucket, name));
         let now_ms = self.now_ms();
