@@ -1,9 +1,10 @@
 //! HTTP in, HTTP out: the router of every door, health, metrics, CORS, draining.
 //!
 //! The same router is served over a socket and under Lambda. From the outside in, a request passes the
-//! observer (`observe`: request id, span, log line, metrics, panics), the discarding of unread bodies
-//! (`leftover`), CORS, the check of its token (`auth`), the drain gate, the net of a function (`front`, on
-//! the `terms` of its request), and its handler.
+//! observer (`observe`: request id, span, log line, metrics), the discarding of unread bodies (`leftover`), what
+//! every answer of Durable Streams carries (`ds::protect`), CORS, the net for panics (`observe::catch`), the
+//! check of its token (`auth`), the drain gate, the net of a function (`front`, on the `terms` of its request),
+//! and its handler.
 
 mod auth;
 mod body;
@@ -114,16 +115,23 @@ impl Api {
 /// Every route of the product.
 pub fn router(service: Service, options: ApiOptions) -> Router {
     let api = Api::new(service, options);
-    s2::routes()
+    let routes = s2::routes()
         .merge(ds::routes())
         .route("/health", get(health))
         .route("/ping", get(ping))
         .route("/metrics", get(metrics))
         .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
+        .method_not_allowed_fallback(no_such_method);
+    layered(routes, api)
+}
+
+/// Routes with everything that lies around them.
+fn layered(routes: Router<Api>, api: Api) -> Router {
+    routes
         .layer(from_fn(front::keep))
         .layer(from_fn_with_state(api.clone(), drain_gate))
         .layer(from_fn_with_state(api.clone(), auth::authenticate))
+        .layer(from_fn(observe::catch))
         .layer(cors())
         .layer(from_fn(ds::protect))
         .layer(from_fn(leftover::discard))

@@ -49,6 +49,12 @@ impl RequestIds {
     }
 }
 
+/// Answers for a handler that panics. Inside of what every answer carries, so that this one does too.
+pub(super) async fn catch(request: Request, next: Next) -> Response {
+    let outcome = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    outcome.unwrap_or_else(|payload| panicked(&*payload).into_response())
+}
+
 /// Runs a request inside its span, and counts and logs its answer.
 pub(super) async fn observe(
     State(api): State<Api>,
@@ -62,11 +68,7 @@ pub(super) async fn observe(
     let route = matched.as_ref().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let span = tracing::info_span!("request", request_id = id.to_str().unwrap_or_default());
 
-    let mut response = AssertUnwindSafe(next.run(request))
-        .catch_unwind()
-        .map(|outcome| outcome.unwrap_or_else(|payload| panicked(&*payload).into_response()))
-        .instrument(span.clone())
-        .await;
+    let mut response = next.run(request).instrument(span.clone()).await;
     response.headers_mut().insert(REQUEST_ID, id);
 
     let elapsed = started.elapsed();

@@ -435,3 +435,18 @@ async fn without_the_token_only_health_and_preflights_are_answered() {
         assert_ne!(ask(method, path, Some("Bearer 0123456789abcdef")).await.status, 401, "{method} {path}");
     }
 }
+
+#[tokio::test]
+async fn a_handler_that_panics_is_answered_for_as_every_other() {
+    async fn panics() -> &'static str {
+        panic!("a defect")
+    }
+    let api = Api::new(service(), ApiOptions::default());
+    let routes = Router::new().route("/ds/{bucket}", get(panics));
+    let request = http::Request::builder().uri("/ds/abcd").body(Body::empty()).unwrap();
+    let response = layered(routes, api).oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 500);
+    for name in ["x-request-id", "x-content-type-options", "access-control-allow-origin"] {
+        assert!(response.headers().contains_key(name), "{name}");
+    }
+}

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use leat::service::durable::{Buckets, Creation, DurableRef, Error, ReadFrom};
+use leat::service::durable::{Buckets, Creation, DurableRef, Error, ForkOf, ReadFrom};
 use leat::storage::documents::load_bucket;
 use leat::storage::head::State;
 use leat::store::Operation;
-use leat::types::ledger::ContentType;
+use leat::types::ledger::{ContentType, Lifetime};
 use leat::types::name::BucketName;
 
 use crate::faulty::Fault;
@@ -151,4 +151,35 @@ async fn a_bucket_that_was_brought_back_for_a_stream_that_never_came_is_deleted_
     }
     assert_eq!(state(&world).await, State::Tombstone);
     assert!(!is_there(&world).await);
+}
+
+#[tokio::test]
+async fn what_has_ended_does_not_keep_its_bucket() {
+    let world = World::timed();
+    let process = world.process();
+    let service = &process.service;
+    service.create_bucket(&bucket()).await.expect("created");
+    let create = async |stream: &str, creation: Creation| {
+        service.create_durable(&at(stream), &creation).await.expect("created");
+    };
+    create("expires", Creation { lifetime: Some(Lifetime::Idle(1)), ..Creation::default() }).await;
+    create("stays", Creation::default()).await;
+    // A deletion that dies before it takes the name out of the listing.
+    create("half-deleted", Creation::default()).await;
+    process.faults.inject(Operation::Delete, "catalog/", 1, Fault::Unavailable);
+    service.delete_durable(&at("half-deleted")).await.expect_err("cut off");
+    // A source that was kept in mind for a fork that nobody uses any more.
+    create("source", Creation::default()).await;
+    let fork = ForkOf { source: at("source"), at: None, beyond: 0 };
+    create("fork", Creation { fork: Some(fork), lifetime: Some(Lifetime::Idle(1)), ..Creation::default() })
+        .await;
+    service.delete_durable(&at("source")).await.expect("deleted");
+    world.clock.advance_ms(2_000);
+
+    let refused = service.delete_bucket(&bucket()).await;
+    assert!(matches!(refused, Err(Error::BucketNotEmpty(_))), "{refused:?}");
+    assert_eq!(service.durable_status(&at("stays")).await.expect("untouched").tail, 0);
+    service.delete_durable(&at("stays")).await.expect("deleted");
+    service.delete_bucket(&bucket()).await.expect("nothing is in it");
+    assert_eq!(process.service_list("catalog/").await.len(), 0);
 }

@@ -585,3 +585,37 @@ async fn a_reader_that_a_snapshot_has_overtaken_is_told() {
     let read = reader.messages(1_000).await;
     assert!(matches!(read, Err(Error::Trimmed { start: 3 })), "{read:?}");
 }
+
+#[tokio::test]
+async fn a_snapshot_that_is_replaced_as_it_is_read_leads_to_the_newer_one() {
+    let world = World::timed();
+    let (process, other) = (world.process(), world.process());
+    other.create("s", &new("a")).await.expect("created");
+    for body in ["b", "c"] {
+        other.post("s", post(body.as_bytes())).await.expect("appended");
+    }
+    let put = async |at_seq, body: &'static [u8]| {
+        let bytes = Bytes::from_static(body);
+        let snapshot = StreamSnapshot { at: at_seq, content_type: text(), bytes };
+        other.service.put_snapshot(&at("s"), &snapshot).await.expect("stands");
+        snapshot
+    };
+    put(1, b"one").await;
+    process.faults.hold(Operation::GetRange, "data/");
+    let replaced = async {
+        process.faults.seen(1, Operation::GetRange, "data/").await;
+        let newer = put(2, b"two").await;
+        for _ in 0..3 {
+            world.clock.advance_ms(2 * 24 * 60 * 60 * 1_000);
+            other.sweep().await.expect("swept");
+        }
+        process.faults.release();
+        newer
+    };
+    let target = at("s");
+    let (found, newer) = tokio::join!(process.service.snapshot(&target), replaced);
+    let (snapshot, mut reader) = found.expect("one of them");
+    assert_eq!(snapshot, Some(newer));
+    let rest = reader.messages(1_000).await.expect("what follows");
+    assert_eq!(rest.iter().map(|message| &*message.body).collect::<Vec<_>>(), [b"c"]);
+}

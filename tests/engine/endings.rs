@@ -183,3 +183,26 @@ async fn a_stream_that_is_forked_as_it_is_deleted_is_kept_in_mind() {
     forking.service.delete_durable(&at("fork")).await.expect("deleted");
     assert!(matches!(length(&forking, "s").await, Err(Error::StreamNotFound(_))));
 }
+
+#[tokio::test]
+async fn a_stream_that_is_made_again_as_it_is_opened_is_not_gone_on_with() {
+    let world = World::timed();
+    let (reading, other) = (world.process(), world.process());
+    other.service.create_durable(&at("s"), &lasting(60, 1)).await.expect("created");
+    world.clock.advance_ms(SECOND);
+    // The use is to be recorded, and what is found then is another life.
+    reading.faults.inject_after((1, usize::MAX), Operation::Get, "manifest/", Fault::Held);
+    let remade = async {
+        reading.faults.seen(2, Operation::Get, "manifest/").await;
+        other.service.delete_durable(&at("s")).await.expect("deleted");
+        other.service.create_durable(&at("s"), &lasting(60, 1)).await.expect("created");
+        append(&other).await.expect("appended");
+        reading.faults.release();
+    };
+    let target = at("s");
+    let (opened, ()) = tokio::join!(reading.service.durable_reader(&target, ReadFrom::At(1)), remade);
+    let mut reader = opened.expect("it was there");
+    assert_eq!(reader.messages(1_000).await.expect("nothing new").len(), 0);
+    let waited = reader.wait(Duration::from_secs(5)).await;
+    assert!(matches!(waited, Err(Error::StreamNotFound(_))), "{waited:?}");
+}

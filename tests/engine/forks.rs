@@ -6,7 +6,7 @@ use leat::engine;
 use leat::service::durable::{Creation, Error, ReadFrom, StreamSnapshot};
 use leat::storage::manifest::Shape;
 use leat::store::{Counts, Operation};
-use leat::types::ledger::Then;
+use leat::types::ledger::{ContentType, Then};
 use leat::types::stream::Provision;
 
 use crate::durable::{at, fork_of, is_gone, new, post, text};
@@ -133,6 +133,69 @@ async fn a_fork_of_very_many_chunks_has_an_index() {
 }
 
 #[tokio::test]
+async fn a_fork_that_ends_within_the_first_page_of_an_index_takes_everything_once() {
+    let shape = Shape { refs_max: 4, ..Shape::default() };
+    let world = World { options: engine::Options { shape, ..engine::Options::default() }, ..World::new() };
+    let process = world.process();
+    let all = long(&process, "source", 12).await;
+    for end in [1, 2, 5, 7] {
+        let fork = format!("fork-{end}");
+        process.create(&fork, &fork_of("source", Some(end))).await.expect("forked");
+        let status = process.service.durable_status(&at(&fork)).await.expect("there");
+        assert_eq!(status.tail, end);
+        let end = usize::try_from(end).expect("small");
+        assert!(world.process().text(&fork).await.expect("there") == all[..end * LARGE], "{end}");
+    }
+}
+
+#[tokio::test]
+async fn a_fork_takes_as_much_of_its_own_as_any_append() {
+    let world = World::new();
+    let process = world.process();
+    let json = |body: String| Creation {
+        content_type: Some(ContentType::new("application/json").expect("legal")),
+        body: body.into(),
+        ..Creation::default()
+    };
+    process.create("source", &json("[1,2,3]".to_owned())).await.expect("created");
+    let own = format!("[{}]", vec!["4"; 100_000].join(","));
+    let fork = Creation { fork: fork_of("source", Some(2)).fork, ..json(own) };
+    process.create("fork", &fork).await.expect("forked");
+    assert_eq!(process.service.durable_status(&at("fork")).await.expect("there").tail, 100_002);
+}
+
+#[tokio::test]
+async fn a_source_that_is_trimmed_while_it_is_read_is_not_copied_in_part() {
+    let world = World::timed();
+    let (process, other) = (world.process(), world.process());
+    process.create("source", &new("")).await.expect("created");
+    for n in 0..40 {
+        process.service.post(&at("source"), post(&[b'0' + n % 10; 20_000])).await.expect("appended");
+    }
+    // What is to be copied is read, and goes before that.
+    process.faults.hold(Operation::Put, "catalog/");
+    let trimmed = async {
+        process.faults.seen(2, Operation::Put, "catalog/").await;
+        let bytes = bytes::Bytes::from_static(b"s");
+        let snapshot = StreamSnapshot { at: 38, content_type: text(), bytes };
+        other.service.put_snapshot(&at("source"), &snapshot).await.expect("stands");
+        other.service.post(&at("source"), post(b"late")).await.expect("appended");
+        sweep(&world, &other).await;
+        process.faults.release();
+    };
+    let creation = fork_of("source", Some(39));
+    let (made, ()) = tokio::join!(process.create("fork", &creation), trimmed);
+    // Whole, from where it was whole, or not at all.
+    match made {
+        Ok(_) => {
+            let read = world.process().text_from("fork", ReadFrom::At(38)).await.expect("there");
+            assert!(read.bytes().all(|byte| byte == b'8') && read.len() == 20_000, "{} bytes", read.len());
+        }
+        Err(error) => assert!(matches!(error, Error::Trimmed { start: 38 }), "{error:?}"),
+    }
+}
+
+#[tokio::test]
 async fn a_fork_begins_where_a_snapshot_ends_even_within_a_chunk() {
     let world = World::timed();
     let process = world.process();
@@ -153,6 +216,35 @@ async fn a_fork_begins_where_a_snapshot_ends_even_within_a_chunk() {
     let expected = &all[2 * LARGE + 18 * 20_000..];
     let read = world.process().text_from("fork", ReadFrom::At(20)).await;
     assert_eq!(read.expect("there"), expected);
+    // Who asks from the beginning is sent to where everything is that there is.
+    assert!(matches!(process.text("fork").await, Err(Error::Trimmed { start: 20 })));
+    let (snapshot, reader) = process.service.snapshot(&at("fork")).await.expect("readable");
+    assert_eq!((snapshot, reader.next()), (None, 20));
+}
+
+#[tokio::test]
+async fn marks_that_nobody_took_away_do_not_fill_their_source_for_ever() {
+    let world = World { options: impatient(), ..World::new() };
+    let process = world.process();
+    process.create("source", &new("x")).await.expect("created");
+    process.create("lives", &fork_of("source", None)).await.expect("forked");
+    for n in 0..20 {
+        let dying = world.process();
+        dying.faults.hold(Operation::Put, "catalog/");
+        let fork = format!("{}{n}", "x".repeat(500));
+        let creation = fork_of("source", None);
+        tokio::select! {
+            made = dying.create(&fork, &creation) => panic!("{made:?}"),
+            () = dying.faults.seen(1, Operation::Put, "catalog/") => {}
+        }
+    }
+    assert_eq!(process.create("fork", &fork_of("source", None)).await.expect("forked"), Provision::Created);
+    // Those that live are kept in mind.
+    process.service.delete_durable(&at("fork")).await.expect("deleted");
+    process.service.delete_durable(&at("source")).await.expect("deleted");
+    assert!(matches!(process.text("source").await, Err(Error::Retired(_))));
+    process.service.delete_durable(&at("lives")).await.expect("deleted");
+    assert!(is_gone(&process.text("source").await));
 }
 
 #[tokio::test]

@@ -233,8 +233,17 @@ async fn a_read_may_ask_for_less_and_never_for_what_is_not_there() {
             "{query}"
         );
     }
-    let beyond = world.root("GET", &format!("{path}?offset=0000000000000004")).send().await;
-    beyond.refused(400, "beyond_tail", "0000000000000003");
+    // What reached the tail once is another answer once it does not: a cache would call it up to date for ever.
+    let last = format!("{path}?offset=0000000000000002&max-bytes=1");
+    let known = world.root("GET", &last).send().await.is(200);
+    assert_eq!(known.header("stream-up-to-date"), "true");
+    let again = || world.root("GET", &last).header("if-none-match", &known.header("etag")).send();
+    again().await.is(304);
+    world.add(&path, "dddd").send().await.is(204);
+    let answer = again().await.is(200);
+    assert_eq!((answer.text(), answer.header("stream-up-to-date")), ("cccc".to_owned(), String::new()));
+    let beyond = world.root("GET", &format!("{path}?offset=0000000000000005")).send().await;
+    beyond.refused(400, "beyond_tail", "0000000000000004");
     for bad in ["offset=4", "offset=0x1", "live=yes", "live=sse", "live=long-poll", "offset=now&offset=now"] {
         world.root("GET", &format!("{path}?{bad}")).send().await.is(400);
     }
@@ -251,6 +260,8 @@ async fn every_answer_may_be_read_by_any_page() {
         ("GET", "/ds/x".to_owned(), 400),
         ("POST", format!("{bucket}/s"), 400),
         ("GET", "/v1/stream/absent".to_owned(), 404),
+        ("GET", "/v1/stream".to_owned(), 404),
+        ("GET", "/ds".to_owned(), 404),
     ] {
         let answer =
             world.root(method, &path).header("origin", "https://page.example").send().await.is(status);
@@ -298,6 +309,11 @@ async fn events_go_on_where_a_browser_lost_its_connection() {
     let mut events = again.events().await;
     assert_eq!(events.next().await.expect("what is new").data, "b");
     events.next().await.expect("where it goes on");
+    // What is no id of ours does not begin anew.
+    for id in ["abc", "18446744073709551615"] {
+        let unknown = world.root("GET", &format!("{path}?offset=-1&live=sse")).header("last-event-id", id);
+        unknown.send().await.refused(400, "bad_request", "last-event-id");
+    }
     world.add(&path, " c").header(CLOSED, "true").send().await.is(204);
     let rest = events.rest().await;
     assert_eq!(rest[0].data, " c");
@@ -420,6 +436,13 @@ async fn a_snapshot_and_what_follows_it_come_in_one_answer() {
         ("0000000000000003".into(), "0000000000000002".into())
     );
     put(1).send().await.refused(409, "older_snapshot", "0000000000000002");
+    // A fork begins there, without it: what there is comes in one answer too.
+    let fork = format!("{bucket}/fork");
+    world.root("PUT", &fork).header("stream-forked-from", &path).send().await.is(201);
+    let of_fork = world.root("GET", &format!("{fork}/bootstrap")).send().await.is(200);
+    let expected = part("application/octet-stream", "") + &part("text/plain", "c");
+    assert_eq!(of_fork.text(), format!("{expected}--{boundary}--\r\n"));
+    assert_eq!(of_fork.header("stream-snapshot-offset"), "-1");
     for gone in ["", "?offset=-1", "?offset=0000000000000001", "?offset=-1&live=sse"] {
         world.root("GET", &format!("{path}{gone}")).send().await.refused(410, "trimmed", "0000000000000002");
     }

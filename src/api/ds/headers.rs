@@ -1,11 +1,11 @@
 //! What requests of the Durable Streams API say with their headers (*pure*).
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::error::{Error, Result};
 use super::names::{
-    CLOSED, EXPIRES_AT, FORK_OFFSET, FORK_SUB_OFFSET, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, TTL,
-    WRITER_SEQ,
+    CLOSED, EXPIRES_AT, FORK_OFFSET, FORK_SUB_OFFSET, LAST_EVENT_ID, PRODUCER_EPOCH, PRODUCER_ID,
+    PRODUCER_SEQ, TTL, WRITER_SEQ,
 };
 use super::place::{self, Tags};
 use crate::api::uri::{decimal, echo};
@@ -15,13 +15,19 @@ use crate::types::time::rfc3339_ms;
 /// The largest integer that every JSON number keeps.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// The text of a header that is given at most once.
-pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>> {
+/// The value of a header that is given at most once.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a HeaderValue>> {
     let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
+    let value = values.next();
     if values.next().is_some() {
         return Err(Error::bad(format!("header `{name}` must be given at most once")));
     }
+    Ok(value)
+}
+
+/// The text of a header that is given at most once.
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>> {
+    let Some(value) = only(headers, name)? else { return Ok(None) };
     let text =
         value.to_str().map_err(|_opaque| Error::bad(format!("header `{name}` must be visible ASCII")))?;
     Ok(Some(text.trim()))
@@ -98,7 +104,7 @@ pub(super) fn producer(headers: &HeaderMap) -> Result<Option<Producer>> {
 
 /// `stream-seq`.
 pub(super) fn writer_seq(headers: &HeaderMap) -> Result<Option<WriterSeq>> {
-    let value = headers.get(WRITER_SEQ).map(|value| WriterSeq::new(value.as_bytes()));
+    let value = only(headers, &WRITER_SEQ)?.map(|value| WriterSeq::new(value.as_bytes()));
     value.transpose().map_err(|e| invalid(&WRITER_SEQ, e))
 }
 
@@ -119,6 +125,19 @@ fn tags(headers: &HeaderMap, name: &HeaderName) -> Option<Tags> {
     Some(Tags::parse(&values.join(",")))
 }
 
+/// `last-event-id`: where to read on, and whether it was the end. One that is not ours is refused: to begin anew would
+/// repeat what the client has seen.
+pub(super) fn last_event(headers: &HeaderMap) -> Result<Option<(u64, bool)>> {
+    let Some(text) = text(headers, &LAST_EVENT_ID)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+    match place::parse_event(text) {
+        Some(seen) => Ok(Some(seen)),
+        None => Err(Error::bad(format!(
+            "header `{LAST_EVENT_ID}` must be the id of an event of this stream, got `{}`",
+            echo(text)
+        ))),
+    }
+}
+
 /// `stream-fork-offset`.
 pub(super) fn fork_offset(headers: &HeaderMap) -> Result<Option<u64>> {
     let Some(text) = text(headers, &FORK_OFFSET)? else { return Ok(None) };
@@ -135,8 +154,6 @@ pub(super) fn fork_sub_offset(headers: &HeaderMap) -> Result<Option<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn of(pairs: &[(&HeaderName, &str)]) -> HeaderMap {
@@ -174,6 +191,21 @@ mod tests {
         }
         for bad in ["-1", "1.0", "9007199254740992", "x", ""] {
             assert!(producer(&of(&[id, epoch, (&PRODUCER_SEQ, bad)])).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_given_once_and_an_event_is_one_of_ours() {
+        let seq = (&WRITER_SEQ, "a");
+        assert!(writer_seq(&of(&[seq])).expect("legal").is_some());
+        let mut twice = of(&[seq]);
+        twice.append(WRITER_SEQ, HeaderValue::from_static("b"));
+        assert!(writer_seq(&twice).is_err());
+        let seen = |id| last_event(&of(&[(&LAST_EVENT_ID, id)]));
+        assert_eq!(seen("000000000000002a:c"), Ok(Some((42, true))));
+        assert_eq!(seen(""), Ok(None));
+        for bad in ["abc", "-1", "now", "18446744073709551615", "5,1,1", "000000000000002a:o"] {
+            assert!(seen(bad).is_err(), "{bad}");
         }
     }
 

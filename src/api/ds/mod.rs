@@ -75,7 +75,9 @@ fn stream() -> MethodRouter<Api> {
 /// withholding it from the pages that asked; and say when to come back, if it asks to.
 pub(super) async fn protect(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let is_own = path.starts_with("/ds/") || path.starts_with("/v1/stream/");
+    let is_own =
+        |mount| path.strip_prefix(mount).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_own = is_own("/ds") || is_own("/v1/stream");
     let mut response = next.run(request).await;
     if is_own {
         let status = response.status();

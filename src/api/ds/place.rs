@@ -4,6 +4,7 @@
 //! `0000000000000000_0000000000000000` is read as the first as well, because clients of other servers know it so.
 //! An event is known by the offset behind it, and the event that tells the end of a stream by `:c` after that.
 
+use crate::api::uri::decimal;
 use crate::types::ledger::StateTag;
 
 /// The first offset as other servers write it.
@@ -14,6 +15,8 @@ const END: &str = ":c";
 const CURSOR_EPOCH_MS: u64 = 1_728_432_000_000;
 /// How long one cursor holds.
 const CURSOR_MS: u64 = 20_000;
+/// No cursor of ours gets as far as this: one that says so is none.
+const CURSOR_MAX: u64 = 1 << 53;
 
 /// Writes an offset.
 pub(super) fn offset(next: u64) -> String {
@@ -46,9 +49,26 @@ pub(super) fn state_tag(tag: &StateTag) -> String {
     format!("\"{life}:{tail:x}:{}\"", if *is_closed { 'c' } else { 'o' })
 }
 
-/// The tag of some messages.
-pub(super) fn range_tag(life: &str, from: u64, to: u64, is_end: bool) -> String {
-    format!("\"{life}:{from:x}:{to:x}{}\"", if is_end { END } else { "" })
+/// How far some messages reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// More follow.
+    Part,
+    /// No more are there yet.
+    Tail,
+    /// None will follow.
+    End,
+}
+
+/// The tag of some messages, and of what is said about them: an answer that reached the tail is not the same once it
+/// does not any more, or a cache would go on to call it up to date.
+pub(super) fn range_tag(life: &str, (from, to): (u64, u64), reach: Reach) -> String {
+    let reach = match reach {
+        Reach::Part => "",
+        Reach::Tail => ":t",
+        Reach::End => END,
+    };
+    format!("\"{life}:{from:x}:{to:x}{reach}\"")
 }
 
 /// What a condition lists.
@@ -100,9 +120,8 @@ fn parse_state(text: &str) -> Option<StateTag> {
 /// The cursor of an answer at this time, above the one that the client has.
 pub(super) fn cursor(now_ms: u64, known: Option<&str>) -> u64 {
     let current = now_ms.saturating_sub(CURSOR_EPOCH_MS) / CURSOR_MS;
-    let known =
-        known.filter(|text| text.bytes().all(|b| b.is_ascii_digit())).and_then(|text| text.parse().ok());
-    known.map_or(current, |known: u64| current.max(known.saturating_add(1)))
+    let known = known.and_then(decimal::<u64>).filter(|known| *known < CURSOR_MAX);
+    known.map_or(current, |known| current.max(known + 1))
 }
 
 #[cfg(test)]
@@ -149,7 +168,8 @@ mod tests {
         assert_eq!(tags.states(), Some(vec![state.clone()]));
         assert!(tags.has(&state_tag(&state)) && tags.has("\"ab12:2b:o\"") && !tags.has("\"y\""));
         assert_eq!(Tags::parse(" * ").states(), None);
-        assert_eq!(range_tag("ab", 1, 16, true), "\"ab:1:10:c\"");
+        let tags = [Reach::Part, Reach::Tail, Reach::End].map(|reach| range_tag("ab", (1, 16), reach));
+        assert_eq!(tags, ["\"ab:1:10\"", "\"ab:1:10:t\"", "\"ab:1:10:c\""]);
     }
 
     #[test]
@@ -160,5 +180,11 @@ mod tests {
         assert_eq!(cursor(at, Some("5")), 6);
         assert_eq!(cursor(at, Some("9")), 10);
         assert_eq!(cursor(at, Some("x")), 5);
+        assert_eq!(cursor(at, Some("9007199254740991")), 1 << 53);
+        for none in
+            ["9007199254740992", "18446744073709551614", "18446744073709551615", "18446744073709551616"]
+        {
+            assert_eq!(cursor(at, Some(none)), 5, "{none}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 
 use super::error::{Error, Result};
+use super::place::Reach;
 use super::respond::{Answer, body};
 use super::target::Target;
 use super::wait::wait;
@@ -52,8 +53,7 @@ impl Params {
         };
         let offset = query.text("offset")?;
         // A browser that lost its connection says what it has seen, and asks as it did at first.
-        let seen = if live == Live::Events { h::text(headers, &n::LAST_EVENT_ID)? } else { None };
-        let seen = seen.and_then(place::parse_event);
+        let seen = if live == Live::Events { h::last_event(headers)? } else { None };
         let from = match (seen, offset.as_deref()) {
             (Some((seen, _)), _) => ReadFrom::At(seen),
             (None, None) if live == Live::No => ReadFrom::Start,
@@ -122,6 +122,16 @@ fn described(status: &Status, reader: &Reader, messages: &[SequencedRecord]) -> 
         .with_if(is_at_tail && status.is_closed, n::CLOSED, "true")
 }
 
+/// Names the messages that were read from a place on.
+fn tag(status: &Status, reader: &Reader, from: u64) -> String {
+    let reach = match (reader.is_at_tail(), status.is_closed) {
+        (false, _) => Reach::Part,
+        (true, false) => Reach::Tail,
+        (true, true) => Reach::End,
+    };
+    place::range_tag(&status.life, (from, reader.next()), reach)
+}
+
 async fn catch_up(api: &Api, mut reader: Reader, params: &Params, headers: &HeaderMap) -> Result<Response> {
     let from = reader.next();
     let messages = reader.messages(params.bytes_max).await?;
@@ -131,7 +141,7 @@ async fn catch_up(api: &Api, mut reader: Reader, params: &Params, headers: &Head
         return Ok(described(&status, &reader, &messages).with(header::CACHE_CONTROL, "no-store").done());
     }
     let is_at_tail = reader.is_at_tail();
-    let tag = place::range_tag(&status.life, from, reader.next(), is_at_tail && status.is_closed);
+    let tag = tag(&status, &reader, from);
     let caching = match (is_at_tail, &api.options.auth) {
         // More may be there at any moment.
         (true, _) => "no-cache",
@@ -170,9 +180,8 @@ async fn long_poll(
             .with_if(status.is_closed, n::CLOSED, "true")
             .done());
     }
-    let is_end = reader.is_at_tail() && status.is_closed;
     Ok(described(&status, &reader, &messages)
-        .with(header::ETAG, place::range_tag(&status.life, from, reader.next(), is_end))
+        .with(header::ETAG, tag(&status, &reader, from))
         .with(header::CACHE_CONTROL, "no-cache")
         .with(n::CURSOR, cursor)
         .done())

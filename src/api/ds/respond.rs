@@ -89,7 +89,31 @@ pub(super) fn body(content_type: &ContentType, messages: &[SequencedRecord]) -> 
 /// The address of what was asked for, as its client knows it.
 pub(super) fn location(uri: &Uri, headers: &HeaderMap, scheme: &str) -> String {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let scheme = text("x-forwarded-proto").or(uri.scheme_str()).unwrap_or(scheme);
+    // The first is the client's own, where several fronts have added theirs.
+    let forwarded = text("x-forwarded-proto").and_then(|all| all.split(',').next()).map(str::trim);
+    let forwarded = forwarded.filter(|scheme| matches!(*scheme, "http" | "https"));
+    let scheme = forwarded.or(uri.scheme_str()).unwrap_or(scheme);
     let host = text("host").or(uri.authority().map(http::uri::Authority::as_str)).unwrap_or("localhost");
     format!("{scheme}://{host}{}", uri.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_is_what_the_first_front_was_asked_for() {
+        let of = |forwarded: &'static str| {
+            let headers = HeaderMap::from_iter([
+                (header::HOST, HeaderValue::from_static("leat.example")),
+                (HeaderName::from_static("x-forwarded-proto"), HeaderValue::from_static(forwarded)),
+            ]);
+            location(&Uri::from_static("/ds/abcd/a%20b?x"), &headers, "http")
+        };
+        for (forwarded, scheme) in
+            [("https", "https"), ("https, http", "https"), ("", "http"), ("x y", "http")]
+        {
+            assert_eq!(of(forwarded), format!("{scheme}://leat.example/ds/abcd/a%20b"), "{forwarded}");
+        }
+    }
 }

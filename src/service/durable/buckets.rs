@@ -13,7 +13,8 @@ use crate::service::{self, Service};
 use crate::storage::bucket::BucketRecord;
 use crate::storage::documents::{commit_bucket, load_bucket};
 use crate::storage::head::{Head, State};
-use crate::storage::key::{CatalogEntry, Incarnation};
+use crate::storage::key::{self, CatalogEntry, Incarnation};
+use crate::storage::ledger::Stage;
 use crate::storage::register::{Outcome, jittered};
 use crate::types::limits::LIST_PAGE_NAMES_MAX;
 use crate::types::name::{BucketName, StreamName, StreamNamePart};
@@ -102,10 +103,37 @@ impl Service {
         }
     }
 
+    /// Whether nothing is in a bucket. What has ended, and only waits for a sweeper, is taken out of it here.
     async fn check_empty(&self, name: &BucketName, life: Incarnation) -> Result<()> {
-        match self.list_catalog(life, &everything("")?).await?.items.is_empty() {
-            true => Ok(()),
-            false => Err(Error::BucketNotEmpty(name.to_string())),
+        let deadline = self.deadline();
+        loop {
+            let entries = self.list_catalog(life, &everything("")?).await?.items;
+            if entries.is_empty() {
+                return Ok(());
+            }
+            for entry in entries {
+                if deadline.has_passed() || !self.has_ended(life, &entry).await? {
+                    return Err(Error::BucketNotEmpty(name.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Whether the stream of an entry has ended; then the entry is gone too. One whose stream is not there may be that
+    /// of a creation on its way.
+    async fn has_ended(&self, bucket: Incarnation, entry: &CatalogEntry) -> Result<bool> {
+        let stream = self.engine.stream(&identity(bucket, &entry.name));
+        let found = stream.refresh().await.map_err(|e| super::error::of_engine(&entry.name, e))?;
+        match found {
+            Some(found) if found.doc.head.is_live() => {
+                let is_filling = ledger(&found.doc)?.stage == Stage::Filling;
+                Ok(!is_filling && self.settle_durable(&stream.identity, 0).await?)
+            }
+            Some(dead) if dead.doc.head.incarnation == entry.incarnation => {
+                self.store().delete(&key::catalog_entry(bucket, entry)).await?;
+                Ok(true)
+            }
+            Some(_) | None => Ok(false),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::types::config::{RetentionPolicy, StreamConfigLayer, TimestampingMode}
 use crate::types::ledger::{
     ContentType, Entry, Filling, Life, Lifetime, Producer, Refusal, Refused, Then, Unusable,
 };
-use crate::types::limits::ENTRY_BYTES_MAX;
+use crate::types::limits::{ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX};
 use crate::types::record::{AppendInput, InvalidBatch, Record};
 use crate::types::stream::Provision;
 
@@ -198,7 +198,7 @@ impl Service {
         let origin = content.ledger.origin.clone();
         let own = Kin { bucket: identity.basin, name: identity.name.clone(), life };
         if let Some(origin) = &origin {
-            self.mark_fork(origin, own.clone()).await?;
+            self.mark_fork(origin, &own).await?;
         }
         let outcome = async {
             self.store().put(&entry_key, Bytes::new()).await?;
@@ -311,7 +311,7 @@ impl Service {
     async fn fill(&self, stream: &Arc<Stream>, content: Content) -> Result<Option<Status>> {
         let Content { records: mut next, mut rest, own, entry, .. } = content;
         if let Some(rest) = &mut rest
-            && !rest.copy_chunks(stream).await?
+            && !rest.copy_chunks(stream, &mut next).await?
         {
             return Ok(None);
         }
@@ -330,7 +330,7 @@ impl Service {
         }
         // The last of the copy and the first of its own may be too much together.
         let bytes: usize = next.iter().chain(&own).map(|record| record.body.len()).sum();
-        if bytes > ENTRY_BYTES_MAX
+        if (bytes > ENTRY_BYTES_MAX || next.len() + own.len() > ENTRY_RECORDS_MAX)
             && !self.fill_with(stream, std::mem::take(&mut next), Entry::filling()).await?
         {
             return Ok(None);

@@ -4,6 +4,7 @@ use crate::engine::{self, Rejection};
 use crate::service;
 use crate::service::error::of_stream;
 use crate::types::ledger::{Refusal, Refused};
+use crate::types::limits::LEDGER_FORKS_BYTES_MAX;
 use crate::types::name::StreamName;
 
 /// The result of a call.
@@ -42,7 +43,9 @@ pub enum Error {
     #[error("a fork has the type of its source, `{0}`")]
     OtherTypeThanSource(String),
     /// The source has as many forks as it can.
-    #[error("stream `{0}` has too many forks")]
+    #[error(
+        "stream `{0}` has too many forks: their marks may take {LEDGER_FORKS_BYTES_MAX} bytes, 48 and its name each"
+    )]
     TooManyForks(String),
     /// What was asked for is not kept any more.
     #[error("messages before offset {start:016x} are gone")]

@@ -8,7 +8,7 @@ use super::creation::{Creation, ForkOf};
 use super::error::{Error, Result, of_engine};
 use super::messages::has_more;
 use super::{DurableRef, identity, ledger, with_ledger};
-use crate::engine::{Snapshot, Stream, Updated};
+use crate::engine::{Batch, Snapshot, Stream, Updated};
 use crate::service::Service;
 use crate::storage::ledger::{Kin, Ledger, Origin, Stage};
 use crate::types::ledger::{Entry, Unusable};
@@ -48,16 +48,21 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// Has the store copy large chunks into the stream that is being filled; whether it still is.
-    pub(super) async fn copy_chunks(&mut self, into: &Stream) -> Result<bool> {
+    /// Has the store copy large chunks into the stream that is being filled, and takes what it copied out of what was
+    /// read ahead; whether the stream is still being filled.
+    pub(super) async fn copy_chunks(&mut self, into: &Stream, ahead: &mut Vec<Record>) -> Result<bool> {
         let copied = into.copy_chunks(&self.stream, &self.snapshot, self.end).await;
-        let end = copied.map_err(|e| of_engine(&self.stream.identity.name, e))?;
-        // Where there are such chunks, nothing was read ahead.
-        self.next = self.next.max(end.unwrap_or(0));
-        Ok(end.is_some())
+        let Some(end) = copied.map_err(|e| of_engine(&self.stream.identity.name, e))? else {
+            return Ok(false);
+        };
+        let begin = self.next - ahead.len() as u64;
+        let copied = usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX);
+        ahead.drain(..copied.min(ahead.len()));
+        self.next = self.next.max(end);
+        Ok(true)
     }
 
-    /// Metered bytes in chunks that are copied whole.
+    /// Metered bytes in chunks that are copied whole, as far as the manifest itself tells.
     fn chunk_bytes(&self) -> u64 {
         let refs = self.snapshot.doc.levels.iter().flatten();
         refs.filter(|r| r.end_seq() <= self.end).map(|r| r.metered_bytes).sum()
@@ -68,9 +73,7 @@ impl Rest {
         if self.next >= self.end {
             return Ok(self.part.take().into_iter().collect());
         }
-        let limits = ReadLimits { count: Some(self.end - self.next), ..ReadLimits::default() };
-        let read = self.stream.read_batch(&self.snapshot, self.next, limits, BATCH_METERED_BYTES_MAX).await;
-        let batch = read.map_err(|e| of_engine(&self.stream.identity.name, e))?;
+        let batch = read_from(&self.stream, &self.snapshot, self.next, self.end - self.next).await?;
         self.next = batch.next_seq_num;
         let end = self.end;
         // What follows the last one is of another append.
@@ -84,6 +87,17 @@ impl Rest {
 
     fn is_over(&self) -> bool {
         self.next >= self.end && self.part.is_none()
+    }
+}
+
+/// Up to so many records of a source, the first of them at this place. One that was trimmed since is not passed over.
+async fn read_from(stream: &Stream, snapshot: &Arc<Snapshot>, from: u64, count: u64) -> Result<Batch> {
+    let limits = ReadLimits { count: Some(count), ..ReadLimits::default() };
+    let read = stream.read_batch(snapshot, from, limits, BATCH_METERED_BYTES_MAX).await;
+    let batch = read.map_err(|e| of_engine(&stream.identity.name, e))?;
+    match batch.records.first() {
+        Some(first) if first.seq_num == from => Ok(batch),
+        first => Err(Error::Trimmed { start: first.map_or(batch.next_seq_num, |first| first.seq_num) }),
     }
 }
 
@@ -137,7 +151,6 @@ impl Service {
         snapshot: &Arc<Snapshot>,
         (at, beyond): (u64, u64),
     ) -> Result<(u64, Option<Record>)> {
-        let name = &stream.identity.name;
         let tail = snapshot.doc.log.next_seq_num;
         if beyond == 0 {
             return Ok((at, None));
@@ -150,9 +163,7 @@ impl Service {
             self.check_same_append(stream, snapshot, (at, end)).await?;
             return Ok((end, None));
         }
-        let one = ReadLimits { count: Some(1), ..ReadLimits::default() };
-        let read = stream.read_batch(snapshot, at, one, BATCH_METERED_BYTES_MAX).await;
-        let batch = read.map_err(|e| of_engine(name, e))?;
+        let batch = read_from(stream, snapshot, at, 1).await?;
         let body = batch.records.into_iter().next().map(|record| record.body).unwrap_or_default();
         match usize::try_from(beyond) {
             Ok(beyond) if beyond <= body.len() => {
@@ -174,9 +185,7 @@ impl Service {
     ) -> Result<()> {
         let mut next = at;
         while next + 1 < end {
-            let limits = ReadLimits { count: Some(end - 1 - next), ..ReadLimits::default() };
-            let read = stream.read_batch(snapshot, next, limits, BATCH_METERED_BYTES_MAX).await;
-            let batch = read.map_err(|e| of_engine(&stream.identity.name, e))?;
+            let batch = read_from(stream, snapshot, next, end - 1 - next).await?;
             let last = batch.records.iter().find(|message| !has_more(message));
             if let Some(last) = last {
                 return Err(Error::Invalid(format!(
@@ -184,9 +193,6 @@ impl Service {
                     last.seq_num + 1 - at,
                     end - at
                 )));
-            }
-            if batch.next_seq_num <= next {
-                return Err(Error::Trimmed { start: batch.next_seq_num });
             }
             next = batch.next_seq_num;
         }
@@ -222,8 +228,35 @@ impl Service {
             && fork.beyond == origin.beyond)
     }
 
-    /// Has the source keep a fork in mind, before the fork is there.
-    pub(super) async fn mark_fork(&self, origin: &Origin, fork: Kin) -> Result<()> {
+    /// Has the source keep a fork in mind, before the fork is there. Where there is no room for one more, marks go that
+    /// nobody took away: of whoever died while forking, or while deleting a fork.
+    pub(super) async fn mark_fork(&self, origin: &Origin, fork: &Kin) -> Result<()> {
+        match self.try_mark(origin, fork).await {
+            Err(Error::TooManyForks(_)) if self.forget_dead_forks(&origin.source).await? => {
+                self.try_mark(origin, fork).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Takes the marks of forks that do not live from a source; whether there were any.
+    async fn forget_dead_forks(&self, source: &Kin) -> Result<bool> {
+        let Kin { bucket, name, life } = source;
+        let stream = self.engine.stream(&identity(*bucket, name));
+        let found = stream.refresh_live().await.map_err(|e| of_engine(name, e))?;
+        let dead = self.dead_forks(&ledger(&found.doc)?.forks).await?;
+        let change = |manifest: &crate::storage::manifest::Manifest| {
+            let mut ledger = manifest.log.ledger.as_deref()?.clone();
+            let count = ledger.forks.len();
+            ledger.forks.retain(|fork| !dead.contains(fork));
+            let is_other = manifest.head.incarnation == *life && ledger.forks.len() < count;
+            is_other.then(|| with_ledger(manifest, ledger))
+        };
+        stream.update(change).await.map_err(|e| of_engine(name, e))?;
+        Ok(!dead.is_empty())
+    }
+
+    async fn try_mark(&self, origin: &Origin, fork: &Kin) -> Result<()> {
         let Kin { bucket, name, life } = &origin.source;
         let stream = self.engine.stream(&identity(*bucket, name));
         let now_ms = self.now_ms();

@@ -173,7 +173,7 @@ impl Service {
     }
 
     /// Records a use of a stream, if that is due: at most once in a quarter of its lifetime. A use that cannot be
-    /// recorded is a use nevertheless.
+    /// recorded is a use nevertheless. Yields the newest version known of the same life.
     async fn renew(&self, stream: &Stream, found: Arc<Snapshot>) -> Arc<Snapshot> {
         let now_ms = self.now_ms();
         let life = found.doc.head.incarnation;
@@ -186,13 +186,15 @@ impl Service {
         if renewed(&found.doc).is_none() {
             return found;
         }
-        match stream.update(renewed).await {
-            Ok(Updated::Unchanged(newer)) => newer,
-            Ok(Updated::Changed(_)) => stream.known().unwrap_or(found),
+        let newer = match stream.update(renewed).await {
+            Ok(Updated::Unchanged(newer)) => Some(newer),
+            Ok(Updated::Changed(_)) => stream.known(),
             Err(error) => {
                 tracing::warn!(%error, stream = %stream.identity.name, "the use of a stream was not recorded");
-                found
+                None
             }
-        }
+        };
+        // Whoever reads goes on in the life where it began, or learns that it is over.
+        newer.filter(|newer| newer.doc.head.incarnation == life && newer.doc.head.is_live()).unwrap_or(found)
     }
 }

@@ -59,8 +59,13 @@ impl Service {
         if next < start {
             return Err(Error::Trimmed { start });
         }
-        let snapshot = self.renew(&stream, snapshot).await;
-        Ok(Reader { service: self.clone(), stream, snapshot, next, follow: None })
+        Ok(self.reader(stream, snapshot, next).await)
+    }
+
+    /// A reader at a place of a version of a stream; a use of it.
+    pub(super) async fn reader(&self, stream: Arc<Stream>, found: Arc<Snapshot>, next: u64) -> Reader {
+        let snapshot = self.renew(&stream, found).await;
+        Reader { service: self.clone(), stream, snapshot, next, follow: None }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt};
+
 use super::error::{Error, Result, of_engine};
 use super::{DurableRef, RESTARTS_MAX, identity, ledger, unusable, with_ledger};
 use crate::engine::{Snapshot, Stream, Updated};
@@ -13,6 +15,9 @@ use crate::storage::ledger::{Kin, Ledger, Stage};
 use crate::storage::manifest::Manifest;
 use crate::storage::register::Outcome;
 use crate::types::ledger::Unusable;
+
+/// Forks looked at at the same time.
+const LOOKED_AT_ONCE: usize = 16;
 
 impl Service {
     /// Deletes a stream.
@@ -61,13 +66,8 @@ impl Service {
 
     /// Keeps a stream in mind although it is deleted, if forks of it live; whether they do.
     async fn retire(&self, stream: &Stream, found: &Snapshot) -> Result<bool> {
-        let (mut dead, marked) = (Vec::new(), &ledger(&found.doc)?.forks);
-        for fork in marked {
-            // A mark may be left of a fork that never came to be.
-            if !self.is_alive(fork).await? {
-                dead.push(fork.clone());
-            }
-        }
+        let marked = &ledger(&found.doc)?.forks;
+        let dead = self.dead_forks(marked).await?;
         if dead.len() == marked.len() {
             return Ok(false);
         }
@@ -104,6 +104,15 @@ impl Service {
             Stage::Retired => !self.retire(&stream, &found).await?,
         };
         Ok(is_over && self.end_durable(&stream, &found).await?)
+    }
+
+    /// Those of some forks that do not live: a mark may be left of one that never came to be, or be left behind by one
+    /// that ended.
+    pub(super) async fn dead_forks(&self, marked: &[Kin]) -> Result<Vec<Kin>> {
+        let looks: Vec<_> = marked.iter().map(|fork| self.is_alive(fork)).collect();
+        let alive: Vec<bool> = futures::stream::iter(looks).buffered(LOOKED_AT_ONCE).try_collect().await?;
+        let dead = marked.iter().zip(alive).filter(|(_, is_alive)| !is_alive);
+        Ok(dead.map(|(fork, _)| fork.clone()).collect())
     }
 
     /// Whether a fork lives. One that is marked and not there may be on its way: a tombstone in its place sees to it

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::error::{Error, Result, of_engine};
-use super::{DurableRef, ReadFrom, Reader, ledger, unusable};
-use crate::engine::{Stream, Updated};
+use super::{DurableRef, Reader, ledger, unusable};
+use crate::engine::{self, Stream, Updated};
 use crate::service::Service;
 use crate::storage::head::State;
 use crate::storage::ledger::{Ledger, StandIn};
@@ -70,23 +70,33 @@ impl Service {
         Ok(ledger(&found.doc)?.stand_in.as_ref().map(|stand_in| stand_in.at))
     }
 
-    /// The snapshot of a stream, if it has one, and a reader of what follows it; a use of the stream.
+    /// The snapshot of a stream, if it has one, and a reader of what follows it, or of everything that is kept: a fork
+    /// begins where the snapshot of its source ended. Both are of one version; a use of the stream.
     pub async fn snapshot(&self, target: &DurableRef) -> Result<(Option<StreamSnapshot>, Reader)> {
-        let (stream, found) = self.opened(target).await?;
-        let snapshot = match ledger(&found.doc)?.stand_in.clone() {
-            None => None,
-            Some(StandIn { at, content_type, object }) => {
-                let bytes =
-                    stream.attached(&found.doc, object).await.map_err(|e| of_engine(&target.name, e))?;
-                Some(StreamSnapshot { at, content_type, bytes })
-            }
-        };
-        let from = snapshot.as_ref().map_or(ReadFrom::Start, |snapshot| ReadFrom::At(snapshot.at));
-        Ok((snapshot, self.durable_reader(target, from).await?))
+        let mut missing = None;
+        loop {
+            let (stream, found) = self.opened(target).await?;
+            let snapshot = match ledger(&found.doc)?.stand_in.clone() {
+                None => None,
+                Some(StandIn { at, content_type, object }) => {
+                    match stream.attached(&found.doc, object).await {
+                        Ok(bytes) => Some(StreamSnapshot { at, content_type, bytes }),
+                        // A newer one has taken its place, and the sweeper was there since.
+                        Err(engine::Error::Missing(id)) if missing != Some(id) => {
+                            missing = Some(id);
+                            continue;
+                        }
+                        Err(error) => return Err(of_engine(&target.name, error)),
+                    }
+                }
+            };
+            let next = found.doc.log.trim_point;
+            return Ok((snapshot, self.reader(stream, found, next).await));
+        }
     }
 
     /// A stream that can be used, by a request sent now.
-    async fn opened(&self, target: &DurableRef) -> Result<(Arc<Stream>, Arc<crate::engine::Snapshot>)> {
+    async fn opened(&self, target: &DurableRef) -> Result<(Arc<Stream>, Arc<engine::Snapshot>)> {
         let open = |stream: Arc<Stream>| async move {
             let found = stream.refresh_live().await?;
             Ok((stream, found))
