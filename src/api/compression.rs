@@ -3,6 +3,9 @@
 use std::io::{Read, Write};
 
 use bytes::Bytes;
+use http::{HeaderMap, header};
+
+use super::ranges::taken;
 
 /// Largest window of a zstd frame, log2: the 8 MiB that RFC 9659 allows in HTTP.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
@@ -26,6 +29,12 @@ impl Coding {
             Self::Gzip => "gzip",
         }
     }
+}
+
+/// How an answer is compressed for a client: zstd if it takes that, else gzip.
+pub(super) fn accepted(headers: &HeaderMap) -> Option<Coding> {
+    let taken: Vec<_> = taken(headers, &header::ACCEPT_ENCODING).collect();
+    [Coding::Zstd, Coding::Gzip].into_iter().find(|coding| taken.iter().any(|name| name == coding.as_str()))
 }
 
 /// Why bytes could not be decompressed.

@@ -4,15 +4,17 @@
 //! observer (`observe`: request id, span, log line, metrics), the discarding of unread bodies (`leftover`), what
 //! every answer of Durable Streams carries (`ds::protect`), CORS, the net for panics (`observe::catch`), the
 //! check of its token (`auth`), the drain gate, the net of a function (`front`, on the `terms` of its request),
-//! and its handler.
+//! compression (`encode`), and its handler.
 
 mod auth;
 mod body;
 mod compression;
 mod ds;
+mod encode;
 mod front;
 mod leftover;
 mod observe;
+mod ranges;
 mod s2;
 mod terms;
 mod uri;
@@ -128,6 +130,7 @@ pub fn router(service: Service, options: ApiOptions) -> Router {
 /// Routes with everything that lies around them.
 fn layered(routes: Router<Api>, api: Api) -> Router {
     routes
+        .layer(from_fn(encode::encode))
         .layer(from_fn(front::keep))
         .layer(from_fn_with_state(api.clone(), drain_gate))
         .layer(from_fn_with_state(api.clone(), auth::authenticate))

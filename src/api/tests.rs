@@ -450,3 +450,50 @@ async fn a_handler_that_panics_is_answered_for_as_every_other() {
         assert!(response.headers().contains_key(name), "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_whole_answer_is_compressed_for_clients_that_take_it() {
+    const LONG: usize = 100_000;
+    async fn messages(axum::extract::Path(bytes): axum::extract::Path<usize>) -> Response {
+        let tag = [(header::CONTENT_TYPE, "text/plain"), (header::ETAG, "\"tag\"")];
+        (tag, "a".repeat(bytes)).into_response()
+    }
+    async fn events() -> Response {
+        let pieces = stream::iter([Ok::<_, std::io::Error>("data: x\n\n".repeat(LONG))]);
+        ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response()
+    }
+    let ask = async |path: &str, accept: Option<&str>| {
+        let api = Api::new(service(), ApiOptions::default());
+        let routes = Router::new().route("/messages/{bytes}", get(messages)).route("/events", get(events));
+        let mut request = http::Request::builder().uri(path);
+        if let Some(accept) = accept {
+            request = request.header("accept-encoding", accept);
+        }
+        let response = layered(routes, api).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        (parts.headers, body.collect().await.unwrap().to_bytes())
+    };
+    for (accept, coding) in
+        [("gzip, deflate", compression::Coding::Gzip), ("gzip, zstd;q=0.1", compression::Coding::Zstd)]
+    {
+        for bytes in [2_000, LONG] {
+            let (headers, body) = ask(&format!("/messages/{bytes}"), Some(accept)).await;
+            assert_eq!(headers[header::CONTENT_ENCODING], coding.as_str());
+            assert_eq!(headers[header::ETAG], "W/\"tag\"");
+            assert_eq!(headers[header::CONTENT_LENGTH], body.len().to_string());
+            assert!(body.len() < 1_000, "{}", body.len());
+            assert!(headers.get_all(header::VARY).iter().any(|vary| vary == "accept-encoding"));
+            assert_eq!(compression::inflate(coding, &body, LONG).unwrap(), "a".repeat(bytes));
+        }
+    }
+    for accept in [None, Some("identity"), Some("br"), Some("gzip;q=0")] {
+        let (headers, body) = ask(&format!("/messages/{LONG}"), accept).await;
+        assert_eq!((body.len(), headers.get(header::CONTENT_ENCODING)), (LONG, None), "{accept:?}");
+        assert_eq!(headers[header::ETAG], "\"tag\"");
+        assert!(headers.get_all(header::VARY).iter().any(|vary| vary == "accept-encoding"), "{accept:?}");
+    }
+    for path in ["/messages/1000", "/events"] {
+        let (headers, _) = ask(path, Some("gzip")).await;
+        assert!(!headers.contains_key(header::CONTENT_ENCODING), "{path}");
+    }
+}

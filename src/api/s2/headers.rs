@@ -8,7 +8,7 @@ use super::error::{Code, Error, Result};
 use super::wire::config::StreamConfig;
 use super::wire::events::EventId;
 use super::wire::{self, Format};
-use crate::api::compression::Coding;
+use crate::api::ranges::{essence, taken};
 use crate::api::uri::echo;
 use crate::types::config::StreamConfigLayer;
 use crate::types::name::{BasinName, InvalidName, RequestToken};
@@ -115,11 +115,6 @@ pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>> {
     })
 }
 
-fn essence(value: &[u8]) -> String {
-    let text = String::from_utf8_lossy(value);
-    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-}
-
 fn content_type(headers: &HeaderMap) -> Option<String> {
     headers.get(header::CONTENT_TYPE).map(|value| essence(value.as_bytes()))
 }
@@ -156,37 +151,14 @@ pub(super) fn check_json_content_type(headers: &HeaderMap) -> Result<()> {
     ))
 }
 
-/// Whether a media range says `q=0`: anything but this.
-fn is_refused(range: &[u8]) -> bool {
-    String::from_utf8_lossy(range)
-        .split(';')
-        .skip(1)
-        .filter_map(|parameter| parameter.trim().strip_prefix("q="))
-        .any(|quality| quality.parse::<f32>() == Ok(0.0))
-}
-
-/// How the frames of a session's answer are compressed: zstd if the client takes it, else gzip.
-pub(super) fn session_coding(headers: &HeaderMap) -> Option<Coding> {
-    let mut takes = Vec::new();
-    for value in headers.get_all(header::ACCEPT_ENCODING) {
-        takes.extend(value.as_bytes().split(|b| *b == b',').filter(|range| !is_refused(range)).map(essence));
-    }
-    [Coding::Zstd, Coding::Gzip].into_iter().find(|coding| takes.iter().any(|name| name == coding.as_str()))
-}
-
 /// The kind of answer: the first usable type in `accept`, else JSON.
 pub(super) fn answer_kind(headers: &HeaderMap) -> AnswerKind {
-    for value in headers.get_all(header::ACCEPT) {
-        for range in value.as_bytes().split(|byte| *byte == b',') {
-            if is_refused(range) {
-                continue;
-            }
-            match essence(range).as_str() {
-                "text/event-stream" => return AnswerKind::Events,
-                "application/json" => return AnswerKind::Json,
-                mime if is_proto(mime) => return AnswerKind::Proto,
-                _ => {}
-            }
+    for taken in taken(headers, &header::ACCEPT) {
+        match taken.as_str() {
+            "text/event-stream" => return AnswerKind::Events,
+            "application/json" => return AnswerKind::Json,
+            mime if is_proto(mime) => return AnswerKind::Proto,
+            _ => {}
         }
     }
     AnswerKind::Json

@@ -13,7 +13,7 @@ use super::wire::TailResponse;
 use super::wire::records::{AppendAck, ReadBatch, append_input};
 use super::{append_session, live, proto, respond};
 use crate::api::terms::{Terms, ended};
-use crate::api::{Api, drained};
+use crate::api::{Api, compression, drained};
 use crate::service::records::StreamRef;
 use crate::types::config::StreamConfigLayer;
 use crate::types::name::{BasinName, StreamName};
@@ -44,7 +44,7 @@ pub(super) async fn append(
         BodyKind::Session if version < Version::HTTP_2 => return Err(needs_full_duplex()),
         BodyKind::Session => {
             let session = api.service.append_session(&stream).await?;
-            return Ok(append_session::respond(&api, session, body, headers::session_coding(&headers)));
+            return Ok(append_session::respond(&api, session, body, compression::accepted(&headers)));
         }
         BodyKind::Proto => proto::decode_append(body_bytes(&api, &headers, body, Code::BadProto).await?)?,
         BodyKind::Json => {
@@ -73,7 +73,7 @@ pub(super) async fn read(
     let params = ReadParams::parse(&query)?;
     if headers::body_kind(&headers) == BodyKind::Session {
         let session = api.service.read_session(&stream, params.session(None)?).await?;
-        return Ok(live::frames((&api, terms), session, headers::session_coding(&headers)));
+        return Ok(live::frames((&api, terms), session, compression::accepted(&headers)));
     }
     match headers::answer_kind(&headers) {
         AnswerKind::Events => {
