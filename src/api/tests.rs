@@ -332,16 +332,17 @@ async fn a_clients_request_id_comes_back() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_answer() {
-    let api = Api::new(service(), ApiOptions::default());
+async fn a_panic_is_an_answer_that_carries_what_every_other_does() {
     async fn defect() {
         panic!("a secret")
     }
-    let router: Router =
-        Router::new().route("/", get(defect)).layer(from_fn_with_state(api, observe::observe));
-    let response = router.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+    let api = Api::new(service(), ApiOptions::default());
+    let router = layered(Router::new().route("/ds/{bucket}", get(defect)), api);
+    let response = router.oneshot(Request::get("/ds/abcd").body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.status(), 500);
-    assert!(response.headers().contains_key("x-request-id"));
+    for name in ["x-request-id", "x-content-type-options", "access-control-allow-origin"] {
+        assert!(response.headers().contains_key(name), "{name}");
+    }
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let body = String::from_utf8(body.to_vec()).unwrap();
     assert!(body.starts_with(r#"{"code":"other""#) && !body.contains("secret"), "{body}");
@@ -433,21 +434,6 @@ async fn without_the_token_only_health_and_preflights_are_answered() {
             assert_eq!(answer.headers[header::WWW_AUTHENTICATE], "Bearer");
         }
         assert_ne!(ask(method, path, Some("Bearer 0123456789abcdef")).await.status, 401, "{method} {path}");
-    }
-}
-
-#[tokio::test]
-async fn a_handler_that_panics_is_answered_for_as_every_other() {
-    async fn panics() -> &'static str {
-        panic!("a defect")
-    }
-    let api = Api::new(service(), ApiOptions::default());
-    let routes = Router::new().route("/ds/{bucket}", get(panics));
-    let request = http::Request::builder().uri("/ds/abcd").body(Body::empty()).unwrap();
-    let response = layered(routes, api).oneshot(request).await.unwrap();
-    assert_eq!(response.status(), 500);
-    for name in ["x-request-id", "x-content-type-options", "access-control-allow-origin"] {
-        assert!(response.headers().contains_key(name), "{name}");
     }
 }
 

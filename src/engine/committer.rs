@@ -45,12 +45,17 @@ impl Writer {
     ) -> Result<Vec<Result<AppendAck>>> {
         let deadline = group.deadline();
         let (mut base, mut is_current) = in_time(deadline, self.base(stream)).await?;
-        let mut attempt = 0;
+        let (mut attempt, mut missing) = (0, None);
         loop {
             let (admission, next) = match in_time(deadline, self.advance(stream, &base, group)).await {
-                // A refusal is given only against a manifest known to be current, and what an older one names may
-                // be gone.
-                Ok((_, None)) | Err(Error::Missing(_)) if !is_current => {
+                // A refusal is given only against a manifest known to be current.
+                Ok((_, None)) if !is_current => {
+                    (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
+                    continue;
+                }
+                // What it names may be gone once there is a newer one.
+                Err(Error::Missing(id)) if missing != Some(id) => {
+                    missing = Some(id);
                     (base, is_current) = (in_time(deadline, stream.refresh_live()).await?, true);
                     continue;
                 }

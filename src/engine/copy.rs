@@ -40,8 +40,9 @@ enum Copied {
 
 impl Stream {
     /// Copies whole chunks of a version of `source` that lie before `end`, up to the last one that is worth it, into
-    /// this stream, which must be empty and being filled. Yields the end of what was copied; `None` if others have
-    /// ended the stream meanwhile. The source may be changed or deleted while this goes on.
+    /// this stream, which must be empty and being filled. Yields the end of what was copied, which is short of that if
+    /// the source is trimmed meanwhile; `None` if others have ended the stream. The source may be changed or deleted
+    /// while this goes on.
     pub async fn copy_chunks(
         &self,
         source: &Stream,
@@ -63,8 +64,11 @@ impl Stream {
                 Err(Error::Missing(id)) if missing != Some(id) => {
                     missing = Some(id);
                     snapshot = source.refresh_live().await?;
-                    if snapshot.doc.head.incarnation != life || snapshot.doc.log.trim_point > next {
+                    if snapshot.doc.head.incarnation != life {
                         return Err(Error::NoStream);
+                    }
+                    if snapshot.doc.log.trim_point > next {
+                        return Ok(Some(next));
                     }
                 }
                 Err(error) => return Err(error),

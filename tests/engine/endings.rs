@@ -206,3 +206,43 @@ async fn a_stream_that_is_made_again_as_it_is_opened_is_not_gone_on_with() {
     let waited = reader.wait(Duration::from_secs(5)).await;
     assert!(matches!(waited, Err(Error::StreamNotFound(_))), "{waited:?}");
 }
+
+fn fork(lifetime: Option<Lifetime>) -> Creation {
+    Creation { fork: Some(ForkOf { source: at("s"), at: None, beyond: 0 }), lifetime, ..Creation::default() }
+}
+
+#[tokio::test]
+async fn a_source_is_not_kept_in_mind_for_forks_that_have_expired() {
+    let world = World::timed();
+    let process = world.process();
+    let create = async |stream: &str, creation| process.service.create_durable(&at(stream), &creation).await;
+    let endless = || Creation { lifetime: None, ..lasting(1, 1) };
+    create("s", endless()).await.expect("created");
+    create("f", fork(Some(Lifetime::Idle(1)))).await.expect("forked");
+    world.clock.advance_ms(2 * SECOND);
+    process.service.delete_durable(&at("s")).await.expect("deleted");
+    assert!(matches!(length(&process, "s").await, Err(Error::StreamNotFound(_))));
+    assert_eq!(create("s", endless()).await.expect("its name is free").1, Provision::Created);
+    assert_eq!(process.service_list("catalog/").await.len(), 1);
+}
+
+#[tokio::test]
+async fn the_name_of_a_source_is_free_once_its_last_fork_is_gone_whoever_died_over_that() {
+    let world = World::timed();
+    let (process, dying) = (world.process(), world.process());
+    let endless = || Creation { lifetime: None, ..lasting(1, 1) };
+    process.service.create_durable(&at("s"), &endless()).await.expect("created");
+    process.service.create_durable(&at("f"), &fork(None)).await.expect("forked");
+    process.service.delete_durable(&at("s")).await.expect("deleted");
+    let taken = process.service.create_durable(&at("s"), &endless()).await;
+    assert!(matches!(taken, Err(Error::Taken { .. })), "{taken:?}");
+    // The fork's tombstone is there, and its source has not heard of it.
+    dying.faults.inject_after((1, usize::MAX), Operation::Replace, "manifest/", Fault::Held);
+    let target = at("f");
+    tokio::select! {
+        ended = dying.service.delete_durable(&target) => panic!("{ended:?}"),
+        () = dying.faults.seen(2, Operation::Replace, "manifest/") => {}
+    }
+    let made = process.service.create_durable(&at("s"), &endless()).await.expect("its name is free");
+    assert_eq!(made.1, Provision::Created);
+}

@@ -165,33 +165,29 @@ async fn a_fork_takes_as_much_of_its_own_as_any_append() {
 }
 
 #[tokio::test]
-async fn a_source_that_is_trimmed_while_it_is_read_is_not_copied_in_part() {
-    let world = World::timed();
-    let (process, other) = (world.process(), world.process());
-    process.create("source", &new("")).await.expect("created");
-    for n in 0..40 {
-        process.service.post(&at("source"), post(&[b'0' + n % 10; 20_000])).await.expect("appended");
-    }
-    // What is to be copied is read, and goes before that.
-    process.faults.hold(Operation::Put, "catalog/");
-    let trimmed = async {
-        process.faults.seen(2, Operation::Put, "catalog/").await;
-        let bytes = bytes::Bytes::from_static(b"s");
-        let snapshot = StreamSnapshot { at: 38, content_type: text(), bytes };
-        other.service.put_snapshot(&at("source"), &snapshot).await.expect("stands");
-        other.service.post(&at("source"), post(b"late")).await.expect("appended");
-        sweep(&world, &other).await;
-        process.faults.release();
-    };
-    let creation = fork_of("source", Some(39));
-    let (made, ()) = tokio::join!(process.create("fork", &creation), trimmed);
-    // Whole, from where it was whole, or not at all.
-    match made {
-        Ok(_) => {
-            let read = world.process().text_from("fork", ReadFrom::At(38)).await.expect("there");
-            assert!(read.bytes().all(|byte| byte == b'8') && read.len() == 20_000, "{} bytes", read.len());
+async fn a_source_that_is_trimmed_while_it_is_copied_is_taken_from_where_it_is_whole() {
+    // What is read, and what the store copies.
+    for bytes in [20_000, LARGE] {
+        let world = World::timed();
+        let (process, other) = (world.process(), world.process());
+        other.create("source", &new("")).await.expect("created");
+        for n in 0..20 {
+            other.service.post(&at("source"), post(&vec![b'a' + n; bytes])).await.expect("appended");
         }
-        Err(error) => assert!(matches!(error, Error::Trimmed { start: 38 }), "{error:?}"),
+        process.faults.hold(Operation::Put, "catalog/");
+        let trimmed = async {
+            process.faults.seen(1, Operation::Put, "catalog/").await;
+            let snapshot = StreamSnapshot { at: 18, content_type: text(), bytes: "s".into() };
+            other.service.put_snapshot(&at("source"), &snapshot).await.expect("stands");
+            other.service.post(&at("source"), post(b"late")).await.expect("appended");
+            sweep(&world, &other).await;
+            process.faults.release();
+        };
+        let creation = fork_of("source", Some(19));
+        let (made, ()) = tokio::join!(process.create("fork", &creation), trimmed);
+        assert_eq!(made.expect("forked"), Provision::Created);
+        let read = world.process().text_from("fork", ReadFrom::At(18)).await.expect("there");
+        assert!(read.len() == bytes && read.bytes().all(|byte| byte == b's'), "{bytes}: {}", read.len());
     }
 }
 

@@ -120,3 +120,21 @@ async fn pages_are_swept_once_they_are_replaced_and_go_with_the_stream() {
     }
     assert_eq!(pages().await, 0);
 }
+
+#[tokio::test]
+async fn a_page_that_is_replaced_as_it_is_looked_into_is_looked_for_anew() {
+    let world = World::timed();
+    let (process, cold) = (world.process(), world.process());
+    process.create("s", &new("")).await.expect("created");
+    begin(&process, 0..300).await;
+    cold.faults.hold(Operation::GetRange, "data/");
+    let replaced = async {
+        cold.faults.seen(1, Operation::GetRange, "data/").await;
+        begin(&process, 300..700).await;
+        world.clock.advance_ms(2 * DAY_MS);
+        process.sweep().await.expect("swept");
+        cold.faults.release();
+    };
+    let (posted, ()) = tokio::join!(produce(&cold, 0, 0), replaced);
+    assert!(is_duplicate(&posted), "{posted:?}");
+}

@@ -63,8 +63,11 @@ impl Service {
                 Place::Taken(status) => return Ok((status, Provision::Noop)),
                 Place::Free(base) => {
                     let content = self.content(creation).await?;
-                    if let Some(status) = self.begin(target, &stream, base.as_deref(), content).await? {
-                        return Ok((status, Provision::Created));
+                    match self.begin(target, &stream, base.as_deref(), content).await {
+                        Ok(Some(status)) => return Ok((status, Provision::Created)),
+                        // The race was lost; or the source of a fork was trimmed since, and is looked at anew.
+                        Ok(None) | Err(Error::Trimmed { .. }) => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 Place::Busy => {}
@@ -90,6 +93,10 @@ impl Service {
         let taken = |how| Error::Taken { name: name.to_string(), how };
         match ledger.check_usable(self.now_ms()) {
             Ok(()) => {}
+            // The last of its forks may be gone, and whoever ended it too.
+            Err(Unusable::Retired) if self.settle_durable(&stream.identity, 0).await? => {
+                return Ok(Place::Busy);
+            }
             Err(Unusable::Retired) => return Err(taken("was deleted, and has forks that live")),
             Err(Unusable::Unfinished) => {
                 let abandoned = 2 * self.engine.options().write_timeout;

@@ -115,8 +115,8 @@ impl Service {
         Ok(dead.map(|(fork, _)| fork.clone()).collect())
     }
 
-    /// Whether a fork lives. One that is marked and not there may be on its way: a tombstone in its place sees to it
-    /// that it cannot come any more.
+    /// Whether a fork lives; one whose lifetime is over ends with that. One that is marked and not there may be on its
+    /// way: a tombstone in its place sees to it that it cannot come any more.
     async fn is_alive(&self, fork: &Kin) -> Result<bool> {
         let stream = self.engine.stream(&identity(fork.bucket, &fork.name));
         let deadline = self.deadline();
@@ -124,7 +124,10 @@ impl Service {
             let found = stream.refresh().await.map_err(|e| of_engine(&fork.name, e))?;
             let is_its_own = |found: &Snapshot| found.doc.head.incarnation == fork.life;
             match &found {
-                Some(found) if found.doc.head.is_live() => return Ok(is_its_own(found)),
+                Some(found) if found.doc.head.is_live() => {
+                    let is_over = ledger(&found.doc)?.check_usable(self.now_ms()) == Err(Unusable::Expired);
+                    return Ok(is_its_own(found) && !(is_over && self.end_durable(&stream, found).await?));
+                }
                 Some(found) if is_its_own(found) => return Ok(false),
                 Some(_) | None => {}
             }
