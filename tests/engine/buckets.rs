@@ -183,3 +183,24 @@ async fn what_has_ended_does_not_keep_its_bucket() {
     service.delete_bucket(&bucket()).await.expect("nothing is in it");
     assert_eq!(process.service_list("catalog/").await.len(), 0);
 }
+
+#[tokio::test]
+async fn a_creation_that_died_does_not_keep_its_bucket_and_cannot_come_back() {
+    let world = World::timed();
+    let (frozen, process) = (world.process(), world.process());
+    process.service.create_bucket(&bucket()).await.expect("created");
+    frozen.faults.hold(Operation::Create, "manifest/");
+    let deleted = async {
+        frozen.faults.seen(1, Operation::Create, "manifest/").await;
+        // It may be on its way.
+        let refused = process.service.delete_bucket(&bucket()).await;
+        assert!(matches!(refused, Err(Error::BucketNotEmpty(_))), "{refused:?}");
+        world.clock.advance_ms(10_000);
+        process.service.delete_bucket(&bucket()).await.expect("nothing is in it");
+        frozen.faults.release();
+    };
+    let (created, ()) = tokio::join!(create(&frozen), deleted);
+    assert!(matches!(created, Err(Error::BucketNotFound(_))), "{created:?}");
+    assert!(!is_there(&world).await);
+    assert_eq!(process.service_list("catalog/").await.len(), 0);
+}

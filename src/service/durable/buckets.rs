@@ -9,6 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::error::{Error, Result};
 use super::{Status, identity, ledger};
+use crate::service::deletion::fence;
 use crate::service::{self, Service};
 use crate::storage::bucket::BucketRecord;
 use crate::storage::documents::{commit_bucket, load_bucket};
@@ -119,22 +120,33 @@ impl Service {
         }
     }
 
-    /// Whether the stream of an entry has ended; then the entry is gone too. One whose stream is not there may be that
-    /// of a creation on its way.
+    /// Whether the stream of an entry has ended; then the entry is gone too, unless others came first. One whose stream
+    /// is not there is that of a creation on its way, or of one that died: a tombstone in its place, once it can only
+    /// have died, sees to it that it was so.
     async fn has_ended(&self, bucket: Incarnation, entry: &CatalogEntry) -> Result<bool> {
         let stream = self.engine.stream(&identity(bucket, &entry.name));
         let found = stream.refresh().await.map_err(|e| super::error::of_engine(&entry.name, e))?;
-        match found {
+        match &found {
             Some(found) if found.doc.head.is_live() => {
                 let is_filling = ledger(&found.doc)?.stage == Stage::Filling;
-                Ok(!is_filling && self.settle_durable(&stream.identity, 0).await?)
+                let slack_ms = if is_filling { self.abandoned_ms() } else { 0 };
+                return self.settle_durable(&stream.identity, slack_ms).await;
             }
-            Some(dead) if dead.doc.head.incarnation == entry.incarnation => {
-                self.store().delete(&key::catalog_entry(bucket, entry)).await?;
-                Ok(true)
+            Some(dead) if dead.doc.head.incarnation == entry.incarnation => {}
+            Some(_) | None => {
+                if self.now_ms().saturating_sub(entry.created_at_ms) <= self.abandoned_ms() {
+                    return Ok(false);
+                }
+                let due = self.put_stream_due(&stream.identity, entry.incarnation, self.now_ms()).await?;
+                let fence = fence(&stream.identity, found.as_deref(), entry, due);
+                match stream.commit(found.as_deref(), &fence, self.deadline()).await? {
+                    Outcome::Committed(_) => {}
+                    Outcome::Conflict => return Ok(true),
+                }
             }
-            Some(_) | None => Ok(false),
         }
+        self.store().delete(&key::catalog_entry(bucket, entry)).await?;
+        Ok(true)
     }
 
     /// What is told of a bucket.

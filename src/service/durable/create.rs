@@ -99,9 +99,7 @@ impl Service {
             }
             Err(Unusable::Retired) => return Err(taken("was deleted, and has forks that live")),
             Err(Unusable::Unfinished) => {
-                let abandoned = 2 * self.engine.options().write_timeout;
-                let silent_ms = u128::from(self.now_ms().saturating_sub(ledger.last_used_ms));
-                if silent_ms > abandoned.as_millis() {
+                if self.now_ms().saturating_sub(ledger.last_used_ms) > self.abandoned_ms() {
                     self.end_durable(stream, live).await?;
                 }
                 return Ok(Place::Busy);

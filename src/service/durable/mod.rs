@@ -143,6 +143,11 @@ impl Service {
         Ok(ledger)
     }
 
+    /// Whoever makes a stream and is silent for longer has died.
+    fn abandoned_ms(&self) -> u64 {
+        u64::try_from(2 * self.engine.options().write_timeout.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Runs a call on a stream, under the bucket's life as this process knows it. That there is no stream is an
     /// answer only after the bucket record was read since the call arrived (I-9).
     async fn on_durable<T, F>(&self, target: &DurableRef, call: impl Fn(Arc<Stream>) -> F) -> Result<T>

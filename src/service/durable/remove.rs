@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::error::{Error, Result, of_engine};
 use super::{DurableRef, RESTARTS_MAX, identity, ledger, unusable, with_ledger};
-use crate::engine::{Snapshot, Stream, Updated};
+use crate::engine::{self, Snapshot, Stream, Updated};
 use crate::service::deletion::fence;
 use crate::service::{self, Service};
 use crate::storage::identity::Identity;
@@ -86,6 +86,8 @@ impl Service {
                 let ledger = ledger(&found.doc)?;
                 Ok(ledger.stage == Stage::Retired && !ledger.forks.is_empty())
             }
+            // Others have ended it meanwhile.
+            Err(engine::Error::NoStream) => Ok(false),
             Err(error) => Err(of_engine(&stream.identity.name, error)),
         }
     }
