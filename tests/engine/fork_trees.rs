@@ -25,7 +25,10 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let sizes = |least| prop::collection::vec(prop_oneof![3 => 0usize..300, 1 => 0usize..4_000], least..6);
+    let few = |least| prop::collection::vec(prop_oneof![3 => 0usize..300, 1 => 0usize..4_000], least..6);
+    // More than what is read at once, after some of these.
+    let many = || prop::collection::vec(0usize..40, 200..500);
+    let sizes = |least| prop_oneof![3 => few(least), 1 => many()];
     let fork = (any::<Index>(), any::<Index>(), prop_oneof![2 => Just(0), 1 => 1u64..4], sizes(0));
     prop_oneof![
         10 => (any::<Index>(), sizes(1)).prop_map(|(stream, sizes)| Op::Append(stream, sizes)),
@@ -162,7 +165,11 @@ async fn grow(copied_bytes_min: u64, ops: Vec<Op>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(24), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: cases(24),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_fork_holds_what_its_source_held(
