@@ -15,6 +15,7 @@ mod durable_history;
 mod endings;
 mod faults;
 mod fixtures;
+mod fork_trees;
 mod forks;
 mod history;
 mod index;
