@@ -17,29 +17,19 @@ use std::time::Duration;
 
 use leat::engine;
 use leat::service::durable::{Buckets, DurableRef};
-use leat::storage::manifest::Shape;
 use leat::types::ledger::{ContentType, Lifetime};
 use leat::types::name::BucketName;
 use proptest::prelude::*;
 
 use crate::random::cases;
 use crate::sweeps::{assert_tidy, manifests};
-use crate::world::{Process, World, name};
+use crate::world::{Process, SMALL, World, name};
 
 use self::model::Model;
 use self::ops::{Expect, Maker, Op, Round, Waits, rounds};
 use self::producers::Client;
 use self::rounds::{Turn, Under};
 
-/// Small, so that tails roll, pages fill, producers spill and chunks are copied within a history.
-const SMALL: Shape = Shape {
-    inline_bytes_standard: 1_024,
-    inline_bytes_express: 512,
-    refs_max: 4,
-    page_refs_max: 4,
-    producer_bytes_max: 60,
-    copied_bytes_min: 1_024,
-};
 /// No late write of a fault arrives later than this.
 const LATEST: Duration = Duration::from_millis(20);
 /// How long a process that dies is waited for.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use leat::engine;
 use leat::service::Error;
-use leat::storage::manifest::Shape;
 use leat::store::Operation;
 use leat::types::config::{Patch, RetentionPolicy, StorageClass, StreamConfigLayer, StreamConfigPatch};
 use leat::types::record::{AppendAck, AppendInput, FencingToken, Header, Record};
@@ -18,16 +17,8 @@ use proptest::prelude::*;
 
 use crate::random::{Injected, cases, fault, in_time, mark, unmark};
 use crate::sweeps::assert_tidy;
-use crate::world::{Process, World, basin, batch, from_seq, name, record, target};
+use crate::world::{Process, SMALL, World, basin, batch, from_seq, name, record, target};
 
-/// Small, so that tails roll and pages fill within a history.
-const SMALL: Shape = Shape {
-    inline_bytes_standard: 1_024,
-    inline_bytes_express: 512,
-    refs_max: 4,
-    page_refs_max: 4,
-    ..Shape::DEFAULT
-};
 /// No late write of a fault arrives later than this.
 const LATEST: Duration = Duration::from_millis(60);
 

@@ -20,20 +20,11 @@ use leat::types::record::{AppendInput, FencingToken, Header, Record, SequencedRe
 use leat::types::time::Clock;
 
 use crate::faulty::Fault;
-use crate::world::{Process, World, basin, batch, name, record};
+use crate::world::{Process, SMALL, World, basin, batch, name, record};
 
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-
-/// Small, so that some appends make an index.
-const SMALL: Shape = Shape {
-    inline_bytes_standard: 1_024,
-    inline_bytes_express: 512,
-    refs_max: 4,
-    page_refs_max: 4,
-    ..Shape::DEFAULT
-};
 
 /// Small, but with lists that are long enough to be worth merging.
 const LONG: Shape = Shape { refs_max: 8, page_refs_max: 128, ..SMALL };

@@ -20,6 +20,16 @@ use leat::types::time::Clock;
 use crate::faulty::Faulty;
 use crate::timed::Timed;
 
+/// Small, so that a few appends roll tails and make an index, a few producers spill, and chunks are copied.
+pub(crate) const SMALL: Shape = Shape {
+    inline_bytes_standard: 1_024,
+    inline_bytes_express: 512,
+    refs_max: 4,
+    page_refs_max: 4,
+    producer_bytes_max: 60,
+    copied_bytes_min: 1_024,
+};
+
 /// A bucket and what several processes over it share.
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,

@@ -299,6 +299,7 @@ fn places() -> impl Strategy<Value = (Operation, &'static str)> {
         2 => Just((Operation::Create, "manifest/")),
         2 => Just((Operation::Get, "manifest/")),
         2 => Just((Operation::Put, "data/")),
+        2 => Just((Operation::Copy, "data/")),
         1 => Just((Operation::Put, "index/")),
         1 => Just((Operation::Get, "buckets/")),
         1 => Just((Operation::Replace, "buckets/")),
