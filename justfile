@@ -15,9 +15,9 @@ test *args:
 tidy:
     cargo test --test tidy
 
-# Random histories of several processes under faults, checked against a cold read
+# Random histories of several processes under faults, and random trees of forks
 histories cases='2000':
-    LEAT_HISTORY_CASES={{cases}} cargo test --test engine history
+    LEAT_HISTORY_CASES={{cases}} cargo test --test engine -- history fork_trees
 
 # The official SDKs against the built server
 conformance *args:
