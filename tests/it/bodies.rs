@@ -251,6 +251,21 @@ async fn an_early_refusal_ends_only_its_own_stream_of_http_2() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_a_large_body_arrives_over_http_2() {
+    let two = World::new().await.over(crate::world::http_2());
+    two.stream("s").await;
+    let large = vec![b' '; 40 * 1024 * 1024];
+    for path in ["/v1/stream/large/s", "/ds/large/s"] {
+        let call = two.root("PUT", path).header("content-type", "text/plain").body(large.clone());
+        call.send().await.refused(413, "too_large", "4194304");
+    }
+    let call = two.post(&records("s")).header("content-type", "application/json").body(large.clone());
+    call.send().await.refused(422, "invalid", "2097152");
+    two.post("/nowhere").body(large).send().await.refused(404, "not_found", "path");
+    two.get(&format!("{}/tail", records("s"))).send().await.is(200);
+}
+
+#[tokio::test]
 async fn a_body_that_does_not_come_is_given_up() {
     let world = World::new().await;
     let head = format!(
