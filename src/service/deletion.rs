@@ -10,10 +10,9 @@ use super::Service;
 use super::basins::Change;
 use super::error::{Error, Result, of_stream};
 use super::streams::identity;
-use crate::engine::Snapshot;
+use crate::engine::{Snapshot, Stream};
 use crate::storage::documents::{load_basin, put_due};
 use crate::storage::head::State;
-use crate::storage::identity::Identity;
 use crate::storage::key::{self, CatalogEntry, Incarnation};
 use crate::storage::manifest::Manifest;
 use crate::storage::meta::{BasinRecord, DueMarker};
@@ -184,14 +183,27 @@ impl Service {
                 Some(dead) if dead.doc.head.incarnation == entry.incarnation => break,
                 Some(_) | None => {}
             }
-            let due = self.put_stream_due(&stream.identity, entry.incarnation, self.now_ms()).await?;
-            let fence = fence(&stream.identity, found.as_deref(), &entry, due);
-            match stream.commit(found.as_deref(), &fence, deadline).await? {
-                Outcome::Committed(_) => break,
-                Outcome::Conflict => {}
+            if self.fence(&stream, found.as_deref(), &entry, deadline).await? {
+                break;
             }
         }
         Ok(self.store().delete(&key::catalog_entry(basin, &entry)).await?)
+    }
+
+    /// Puts a tombstone where nothing ever was, or over that of an earlier life, so that a creation that is still on its
+    /// way can never land; false if others came first.
+    pub(super) async fn fence(
+        &self,
+        stream: &Stream,
+        base: Option<&Snapshot>,
+        entry: &CatalogEntry,
+        deadline: Deadline,
+    ) -> Result<bool> {
+        let due = self.put_stream_due(&stream.identity, entry.incarnation, self.now_ms()).await?;
+        let dead = base.map(|base| &base.doc);
+        let head = Manifest::head_of_life(dead, entry.incarnation, State::Tombstone);
+        let fence = Manifest::empty(stream.identity.hash(), head, dead, entry.created_at_ms, due);
+        Ok(matches!(stream.commit(base, &fence, deadline).await?, Outcome::Committed(_)))
     }
 
     /// The life of a basin, alive or being deleted.
@@ -201,17 +213,4 @@ impl Service {
             _ => Err(Error::BasinNotFound(name.to_string())),
         }
     }
-}
-
-/// A tombstone where nothing ever was, or over that of an earlier life, so that a creation that is still on its
-/// way can never land.
-pub(super) fn fence(
-    identity: &Identity,
-    base: Option<&Snapshot>,
-    entry: &CatalogEntry,
-    due: String,
-) -> Manifest {
-    let base = base.map(|b| &b.doc);
-    let head = Manifest::head_of_life(base, entry.incarnation, State::Tombstone);
-    Manifest::empty(identity.hash(), head, base, entry.created_at_ms, due)
 }

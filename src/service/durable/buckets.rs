@@ -9,7 +9,6 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::error::{Error, Result};
 use super::{Status, identity, ledger};
-use crate::service::deletion::fence;
 use crate::service::{self, Service};
 use crate::storage::bucket::BucketRecord;
 use crate::storage::documents::{commit_bucket, load_bucket};
@@ -137,11 +136,8 @@ impl Service {
                 if self.now_ms().saturating_sub(entry.created_at_ms) <= self.abandoned_ms() {
                     return Ok(false);
                 }
-                let due = self.put_stream_due(&stream.identity, entry.incarnation, self.now_ms()).await?;
-                let fence = fence(&stream.identity, found.as_deref(), entry, due);
-                match stream.commit(found.as_deref(), &fence, self.deadline()).await? {
-                    Outcome::Committed(_) => {}
-                    Outcome::Conflict => return Ok(true),
+                if !self.fence(&stream, found.as_deref(), entry, self.deadline()).await? {
+                    return Ok(true);
                 }
             }
         }

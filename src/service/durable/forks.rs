@@ -11,6 +11,7 @@ use super::{DurableRef, identity, ledger, with_ledger};
 use crate::engine::{Batch, Snapshot, Stream, Updated};
 use crate::service::Service;
 use crate::storage::ledger::{Kin, Ledger, Origin, Stage};
+use crate::storage::manifest::Manifest;
 use crate::types::ledger::{Entry, Unusable};
 use crate::types::limits::BATCH_METERED_BYTES_MAX;
 use crate::types::record::{ReadLimits, Record, SequencedRecord};
@@ -245,7 +246,7 @@ impl Service {
         let stream = self.engine.stream(&identity(*bucket, name));
         let found = stream.refresh_live().await.map_err(|e| of_engine(name, e))?;
         let dead = self.dead_forks(&ledger(&found.doc)?.forks).await?;
-        let change = |manifest: &crate::storage::manifest::Manifest| {
+        let change = |manifest: &Manifest| {
             let mut ledger = manifest.log.ledger.as_deref()?.clone();
             let count = ledger.forks.len();
             ledger.forks.retain(|fork| !dead.contains(fork));
@@ -261,7 +262,7 @@ impl Service {
         let stream = self.engine.stream(&identity(*bucket, name));
         let now_ms = self.now_ms();
         let mut why = None;
-        let change = |manifest: &crate::storage::manifest::Manifest| {
+        let change = |manifest: &Manifest| {
             let mut ledger = manifest.log.ledger.as_deref()?.clone();
             why = match ledger.check_usable(now_ms) {
                 Ok(()) if manifest.head.incarnation == *life => None,
@@ -289,7 +290,7 @@ impl Service {
         loop {
             let Kin { bucket, name, life } = origin.source;
             let stream = self.engine.stream(&identity(bucket, &name));
-            let change = |manifest: &crate::storage::manifest::Manifest| {
+            let change = |manifest: &Manifest| {
                 let mut ledger = manifest.log.ledger.as_deref()?.clone();
                 let count = ledger.forks.len();
                 ledger.forks.retain(|kin| *kin != fork);

@@ -7,13 +7,11 @@ use futures::{StreamExt, TryStreamExt};
 use super::error::{Error, Result, of_engine};
 use super::{DurableRef, RESTARTS_MAX, identity, ledger, unusable, with_ledger};
 use crate::engine::{self, Snapshot, Stream, Updated};
-use crate::service::deletion::fence;
 use crate::service::{self, Service};
 use crate::storage::identity::Identity;
 use crate::storage::key::CatalogEntry;
 use crate::storage::ledger::{Kin, Ledger, Stage};
 use crate::storage::manifest::Manifest;
-use crate::storage::register::Outcome;
 use crate::types::ledger::Unusable;
 
 /// Forks looked at at the same time.
@@ -138,9 +136,7 @@ impl Service {
             }
             let created_at_ms = self.now_ms();
             let entry = CatalogEntry { name: fork.name.clone(), created_at_ms, incarnation: fork.life };
-            let due = self.put_stream_due(&stream.identity, fork.life, created_at_ms).await?;
-            let fence = fence(&stream.identity, found.as_deref(), &entry, due);
-            if let Outcome::Committed(_) = stream.commit(found.as_deref(), &fence, deadline).await? {
+            if self.fence(&stream, found.as_deref(), &entry, deadline).await? {
                 return Ok(false);
             }
         }
