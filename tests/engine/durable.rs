@@ -247,6 +247,25 @@ async fn the_state_after_an_append_is_of_the_life_it_was_made_in() {
 }
 
 #[tokio::test]
+async fn the_state_after_a_creation_is_of_the_life_it_has_made() {
+    let world = World::new();
+    let (a, b) = (world.process(), world.process());
+    // The last of a first content that does not fit into the creating commit.
+    a.faults.inject(Operation::Replace, "manifest/", 1, Fault::AnswerLate(Duration::from_millis(300)));
+    let (target, large) = (at("s"), new(&"x".repeat(100_000)));
+    let (made, (first, next)) = tokio::join!(a.service.create_durable(&target, &large), async {
+        a.faults.seen(1, Operation::Replace, "manifest/").await;
+        let first = b.service.durable_status(&at("s")).await.expect("there").life;
+        b.service.delete_durable(&at("s")).await.expect("deleted");
+        b.create("s", &new("y")).await.expect("created again");
+        (first, a.service.durable_status(&at("s")).await.expect("there").life)
+    });
+    let (status, provision) = made.expect("created");
+    assert_eq!((status.life.as_str(), status.tail, provision), (first.as_str(), 1, Provision::Created));
+    assert_ne!(next, first);
+}
+
+#[tokio::test]
 async fn a_use_is_recorded_at_most_once_in_a_quarter_of_the_lifetime() {
     let world = World::timed();
     let process = world.process();

@@ -26,7 +26,7 @@ use crate::types::ledger::{
     ContentType, Entry, Filling, Life, Lifetime, Producer, Refusal, Refused, Then, Unusable,
 };
 use crate::types::limits::{ENTRY_BYTES_MAX, ENTRY_RECORDS_MAX};
-use crate::types::record::{AppendInput, InvalidBatch, Record};
+use crate::types::record::{AppendAck, AppendInput, InvalidBatch, Record};
 use crate::types::stream::Provision;
 
 /// A new stream is visited when its lifetime may be over, but not before ten minutes and within a day.
@@ -215,17 +215,22 @@ impl Service {
                 Outcome::Committed(_) => {}
                 Outcome::Conflict => return Ok(None),
             }
-            match rest {
-                None => Ok(Some(Status::of(&manifest, ledger(&manifest)?))),
-                Some(rest) => {
-                    // Large, and not needed as a rule.
-                    let filled = Box::pin(self.fill(stream, rest)).await;
-                    if matches!(&filled, Err(error) if !error.is_indefinite()) {
-                        self.abandon(stream, life).await;
-                    }
-                    filled
-                }
+            let made = Status::of(&manifest, ledger(&manifest)?);
+            let Some(rest) = rest else { return Ok(Some(made)) };
+            let is_closed = rest.entry.then == Then::Close;
+            // Large, and not needed as a rule.
+            let filled = Box::pin(self.fill(stream, rest)).await;
+            if matches!(&filled, Err(error) if !error.is_indefinite()) {
+                self.abandon(stream, life).await;
             }
+            // Whatever others have made of it since: this is what was created.
+            let status = |ack: AppendAck| Status {
+                tail: ack.end.seq_num,
+                is_closed,
+                last_write_at_ms: ack.end.timestamp.max(made.created_at_ms),
+                ..made
+            };
+            filled.map(|ack| ack.map(status))
         }
         .await;
         match &outcome {
@@ -312,8 +317,9 @@ impl Service {
         (commit.bytes_max() <= inline_max).then_some(commit)
     }
 
-    /// Appends the first content of a stream that is not there yet; `None` if it was taken for abandoned.
-    async fn fill(&self, stream: &Arc<Stream>, content: Content) -> Result<Option<Status>> {
+    /// Appends the first content of a stream that is not there yet; yields what the last append came to, or `None` if
+    /// the stream was taken for abandoned.
+    async fn fill(&self, stream: &Arc<Stream>, content: Content) -> Result<Option<AppendAck>> {
         let Content { records: mut next, mut rest, own, entry, .. } = content;
         if let Some(rest) = &mut rest
             && !rest.copy_chunks(stream, &mut next).await?
@@ -329,23 +335,19 @@ impl Service {
                 break;
             }
             let ready = std::mem::replace(&mut next, more);
-            if !ready.is_empty() && !self.fill_with(stream, ready, Entry::filling()).await? {
+            if !ready.is_empty() && self.fill_with(stream, ready, Entry::filling()).await?.is_none() {
                 return Ok(None);
             }
         }
         // The last of the copy and the first of its own may be too much together.
         let bytes: usize = next.iter().chain(&own).map(|record| record.body.len()).sum();
         if (bytes > ENTRY_BYTES_MAX || next.len() + own.len() > ENTRY_RECORDS_MAX)
-            && !self.fill_with(stream, std::mem::take(&mut next), Entry::filling()).await?
+            && self.fill_with(stream, std::mem::take(&mut next), Entry::filling()).await?.is_none()
         {
             return Ok(None);
         }
         next.extend(own);
-        if !self.fill_with(stream, next, Entry { filling: Filling::Last, ..entry }).await? {
-            return Ok(None);
-        }
-        let Some(known) = stream.known() else { return Ok(None) };
-        Ok(Some(Status::of(&known.doc, ledger(&known.doc)?)))
+        self.fill_with(stream, next, Entry { filling: Filling::Last, ..entry }).await
     }
 
     /// Makes room at once for the next attempt to create what could not be filled. What fails here, time does.
@@ -366,16 +368,21 @@ impl Service {
         }
     }
 
-    /// One append of a first content; whether it got in.
-    async fn fill_with(&self, stream: &Arc<Stream>, records: Vec<Record>, entry: Entry) -> Result<bool> {
+    /// One append of a first content; `None` if the stream is not being filled any more.
+    async fn fill_with(
+        &self,
+        stream: &Arc<Stream>,
+        records: Vec<Record>,
+        entry: Entry,
+    ) -> Result<Option<AppendAck>> {
         let input = AppendInput::with_entry(records, entry);
         let input = input.map_err(|InvalidBatch(why)| Error::TooLarge(why))?;
         match stream.append(Arc::new(input)).await {
-            Ok(_) => Ok(true),
-            Err(engine::Error::NoStream) => Ok(false),
+            Ok(ack) => Ok(Some(ack)),
+            Err(engine::Error::NoStream) => Ok(None),
             Err(engine::Error::Rejected(Rejection::Refused(Refused {
                 why: Refusal::OtherState, ..
-            }))) => Ok(false),
+            }))) => Ok(None),
             Err(error) => Err(of_engine(&stream.identity.name, error)),
         }
     }
