@@ -63,7 +63,8 @@ impl Service {
                 Place::Taken(status) => return Ok((status, Provision::Noop)),
                 Place::Free(base) => {
                     let content = self.content(creation).await?;
-                    match self.begin(target, &stream, base.as_deref(), content).await {
+                    // Too large to be a part of every call that may come to this.
+                    match Box::pin(self.begin(target, &stream, base.as_deref(), content)).await {
                         Ok(Some(status)) => return Ok((status, Provision::Created)),
                         // The race was lost; or the source of a fork was trimmed since, and is looked at anew.
                         Ok(None) | Err(Error::Trimmed { .. }) => {}
@@ -218,8 +219,7 @@ impl Service {
             let made = Status::of(&manifest, ledger(&manifest)?);
             let Some(rest) = rest else { return Ok(Some(made)) };
             let is_closed = rest.entry.then == Then::Close;
-            // Large, and not needed as a rule.
-            let filled = Box::pin(self.fill(stream, rest)).await;
+            let filled = self.fill(stream, rest).await;
             if matches!(&filled, Err(error) if !error.is_indefinite()) {
                 self.abandon(stream, life).await;
             }
